@@ -123,9 +123,10 @@ def bound_of(
             the dearest one that may serve it.
     """
     quote_for = partial(prices.quote, route.provider, route.model, price_provider=price_provider)
+    is_text = request.operation in LIMITS or request.operation in WITHOUT_ANSWER
     if request.operation == "realtime":
         most = _most_of_realtime(request.params, route, prices.context_window(price_provider, route.model))
-    elif request.operation in LIMITS or request.operation in WITHOUT_ANSWER:
+    elif is_text:
         window = (
             prices.context_window(price_provider, route.model) if engine_context is None else engine_context()
         )
@@ -141,16 +142,17 @@ def bound_of(
     quote = quote_for(prompt=prompt, traffic=tier or _dearest_tier(request, price_provider))
     if quote is None and tier is not None:
         quote = quote_for(prompt=prompt)
-    if quote is None:
+    if quote is None or (quote.for_units_alone and is_text):
         return replace(without_cost, priced=False)
-    if quote.rates.input is None and not quote.rates.per_hour:  # the same for every call
-        without_cost = replace(without_cost, unbounded=None)
+    if quote.rates.input is None and not quote.rates.per_hour and not quote.rates.by_units_alone:
+        without_cost = replace(without_cost, unbounded=None)  # the same for every call
     elif usage.prompt is None:
         return without_cost
     context = _billing_context(history, route.chosen, usage) if quote.rates.per_hour else BillingContext()
     dollars = bill(usage, quote, context).total
     if dollars is None:
-        return without_cost
+        why = f"the maximum cost of a call of {request.method.name} is not known in advance"
+        return replace(without_cost, unbounded=without_cost.unbounded or why)
     return replace(without_cost, nano=min(int((dollars * NANO).to_integral_value(ROUND_CEILING)), _MAX))
 
 

@@ -234,9 +234,9 @@ class Budgets:
             else:
                 yield own
 
-    def accounts_of(self, scope: BudgetScope) -> list[BudgetAccount]:
-        """Return the accounts that count a call now."""
-        return accounts_for((*self.budgets, *self.extra_budgets(scope)), scope, self.now())
+    def accounts_of(self, scope: BudgetScope, at: datetime | None = None) -> list[BudgetAccount]:
+        """Return the accounts that count a call at a time; None for now."""
+        return accounts_for((*self.budgets, *self.extra_budgets(scope)), scope, at or self.now())
 
     def _entry(
         self,

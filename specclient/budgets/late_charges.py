@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask
 from specclient.errors import LedgerError
 from specclient.prices.tier_rates import BATCH
+from specclient.runtime.time_limit import TimeLimit
 from specclient.types.budget import BudgetScope
 from specclient.types.call import Call
 from specclient.types.request import Request
@@ -158,10 +160,13 @@ class LateCharges:
                 if number >= done:
                     tables.spend(accounts, charge)
 
-        await self._budgets.worker.awaited(BudgetTask(spend, is_kept=True))
+        with suppress(TimeoutError), TimeLimit(self._budgets.patience_s):  # a slow database charges it later
+            await self._budgets.worker.awaited(BudgetTask(spend, is_kept=True))
 
     def _accounts_of(self, call: Call) -> list[BudgetAccount]:
-        return self._budgets.accounts_of(_scope(call.route, call.tags, call.session))
+        """Return the accounts of the period in which the work was done: it may be read much later."""
+        at = min(call.started_at, self._budgets.now())
+        return self._budgets.accounts_of(_scope(call.route, call.tags, call.session), at)
 
 
 def _scope(route: Decision, tags: Mapping[str, str], session: str | None) -> BudgetScope:

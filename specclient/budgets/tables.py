@@ -21,6 +21,7 @@ from specclient.budgets.accounts import (
     CallBound,
     ThresholdReached,
 )
+from specclient.ledger.encoding import MAX_COUNT, MAX_NANO
 from specclient.ledger.store import Execute, SQLValue
 from specclient.types.budget import THRESHOLDS
 
@@ -239,8 +240,13 @@ class BudgetTransaction:
         self._execute(_CHARGED, {"output": output, "lines": lines})
 
     def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> None:
-        """Charge a finished call to accounts; :meth:`write` writes the charge."""
-        amounts = (charge.nano, charge.tokens, charge.calls, int(charge.unpriced), charge.assumed)
+        """Charge a finished call to accounts; :meth:`write` writes the charge.
+
+        Amounts that no call has, but an answer may state, count as the largest that the ledger stores: a sum
+        beyond 64 bits would fail the transaction, with the charges of other calls.
+        """
+        nano, used = min(charge.nano, MAX_NANO), min(charge.tokens, MAX_COUNT)
+        amounts = (nano, used, charge.calls, int(charge.unpriced), charge.assumed)
         for each in accounts:
             sums = self._sums_of(each)
             sums.added = _sum(sums.added or (0,) * len(amounts), amounts)

@@ -21,6 +21,7 @@ from specclient.call.stream import AsyncStream
 from specclient.config.judge_table import JUDGE_TAG, JudgeSettings
 from specclient.errors import BudgetExceededError, OpenAIError
 from specclient.routing.choose.task_classifier import summarize_prompt
+from specclient.runtime.background_tasks import BackgroundTasks
 from specclient.types import inference_methods
 from specclient.types.call import Call
 from specclient.types.chat.chat_completion_message import plain_text
@@ -36,7 +37,8 @@ _AT_ONCE = 8
 #: Characters of the request's end and of the answer's beginning that the judge gets.
 _REQUEST, _ANSWER = 12_000, 12_000
 _HIGHEST = 10
-_NUMBER = re.compile(r"(?<![\d.-])(\d+(?:\.\d+)?)\W*$")
+#: A number at the end, also as "8/10" or "8 out of 10", where the 10 is no score.
+_NUMBER = re.compile(r"(?<![\d.-])(\d+(?:\.\d+)?)(?:[\s*(]*(?:/|(?:out )?of\b)[\s*]*10)?\W*$", re.IGNORECASE)
 _JUDGED = frozenset({"chat", "completion", "response"})
 
 
@@ -47,6 +49,7 @@ class AnswerJudge:
         settings: the judge's model, share, weight and rubric.
         send: serves the judge's request.
         score: receives the id of the judged call and its score from 0 to 1; it may block.
+        tasks: the judgements in progress, which copies of a client share and its end cancels.
         dice: the random numbers by which answers are sampled.
     """
 
@@ -55,6 +58,7 @@ class AnswerJudge:
         settings: JudgeSettings,
         send: Callable[[Request], Coroutine[Any, Any, CallResult]],
         score: Callable[[str, float], None],
+        tasks: BackgroundTasks,
         *,
         dice: random.Random | None = None,
     ) -> None:
@@ -62,7 +66,7 @@ class AnswerJudge:
         self._send = send
         self._score = score
         self._dice = dice or random.Random()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks
         self._warned = False
 
     def samples(self, request: Request, policy: Policy) -> bool:
@@ -94,7 +98,7 @@ class AnswerJudge:
         return watched
 
     async def _read(self, request: Request, stream: AsyncStream[Any]) -> AsyncGenerator[list[Any], None]:
-        texts, size = AnswerTexts(), 0
+        texts, size, known = AnswerTexts(), 0, 0
         try:
             while True:
                 try:
@@ -104,7 +108,8 @@ class AnswerJudge:
                 if size < _ANSWER:
                     for chunk in batch:
                         _add_text(texts, chunk)
-                    size = sum(map(len, texts.first))
+                    size += sum(map(len, texts.first[known:]))
+                    known = len(texts.first)
                 yield batch
         finally:
             await stream.close()
@@ -113,9 +118,7 @@ class AnswerJudge:
     def _begin(self, request: Request, call: Call, text: str) -> None:
         if call.status != "ok" or not text.strip():
             return
-        task = asyncio.get_running_loop().create_task(self._judge(request, call.id, text))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.begin(self._judge(request, call.id, text))
 
     async def _judge(self, request: Request, call_id: str, answer: str) -> None:
         try:

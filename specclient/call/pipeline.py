@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from specclient.call.subcalls import Subcall
     from specclient.config.judge_table import JudgeSettings
     from specclient.response_cache.cache import ResponseCache
+    from specclient.runtime.background_tasks import BackgroundTasks
     from specclient.stored.store import ObjectStore
     from specclient.types.cache_options import CacheOptions
 
@@ -57,10 +58,11 @@ __all__ = ["Judging", "Observer", "Pipeline"]
 
 
 class Judging(NamedTuple):
-    """The settings of the judge, and what receives the id of a call and its score from 0 to 1."""
+    """How answers are judged; see :class:`specclient.call.answer_judge.AnswerJudge`."""
 
     settings: JudgeSettings
     score: Callable[[str, float], None]
+    tasks: BackgroundTasks
 
 
 def _nothing_stored() -> None:
@@ -174,6 +176,8 @@ class Pipeline(RecordedCalls):
             source = unmetered.stream_bytes(request, self.destinations, self.transport)
             if may_hold_batches(request):
                 source = self._outputs.passing(request, source)
+            elif shows_objects(request):
+                source = self.objects.passing(request, source)
             return await started(source, _no_call)
         if request.operation == "response":
             return await self._keeper.stream_bytes(request, self._stream_bytes)
@@ -243,8 +247,8 @@ class Pipeline(RecordedCalls):
         from specclient.call.answer_judge import AnswerJudge  # noqa: PLC0415
 
         assert self._judging is not None
-        settings, score = self._judging
-        return AnswerJudge(settings, self.execute, score)
+        settings, score, tasks = self._judging
+        return AnswerJudge(settings, self.execute, score, tasks)
 
     @made_once
     def _failover(self) -> FailoverExecutor:

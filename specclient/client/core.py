@@ -170,7 +170,8 @@ class ClientCore:
         judge, qualities = self.settings.judge, self.shared.qualities
         if judge is None:
             return None
-        return Judging(judge, partial(qualities.feedback, weight=judge.weight, giver="judge"))
+        score = partial(qualities.feedback, weight=judge.weight, giver="judge")
+        return Judging(judge, score, self.shared.judgements)
 
     def _transport(self) -> Transport:
         options = self.options

@@ -19,6 +19,7 @@ from specclient.routing.learn.quality import QualityModel
 from specclient.routing.pools.fleet_routing import FleetRouting
 from specclient.routing.prior_catalogue import PriorCatalogue
 from specclient.routing.router import Router
+from specclient.runtime.background_tasks import BackgroundTasks
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.runtime.made_once import made_once
@@ -66,6 +67,7 @@ class SharedState:
         self.sizes = PromptTokenScale()
         self.fleets = FleetRouting(self.settings.fleets, history) if self.settings.fleets else None
         self.qualities = QualityModel(_LedgerScores(self))
+        self.judgements = BackgroundTasks()
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.prepared: set[str] = set()
@@ -216,6 +218,7 @@ class SharedState:
     async def close(self) -> None:
         """Close the connections, unload the engines and write pending ledger rows."""
         self.closed = True
+        await self.judgements.end()
         if "polls" in self.__dict__:
             await self.polls.aclose()
         if self.fleets is not None:

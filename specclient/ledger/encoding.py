@@ -21,6 +21,8 @@ from specclient.types.usage import NANO, Cost, Speculation
 __all__ = [
     "DECODERS",
     "ENCODERS",
+    "MAX_COUNT",
+    "MAX_NANO",
     "ColumnKind",
     "decision_json",
     "decision_values",
@@ -38,8 +40,8 @@ ColumnKind = Literal["text", "time", "json", "json_or_null", "flag", "small", "c
 
 #: Largest token count and cost (in nano-dollars, $900,000 per call) accepted from a server, so that sums over
 #: many calls fit into 64 bits.
-_MAX_COUNT = 10**12
-_MAX_NANO = 9 * 10**14
+MAX_COUNT = 10**12
+MAX_NANO = 9 * 10**14
 #: Candidates of a routing decision that are stored with the call.
 _CANDIDATES = 8
 _SPECULATION_COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
@@ -72,11 +74,11 @@ def text_labels(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _count(value: int) -> int | None:
-    return value if -_MAX_COUNT <= value <= _MAX_COUNT else None
+    return value if -MAX_COUNT <= value <= MAX_COUNT else None
 
 
 def _nano(value: int) -> int | None:
-    return value if -_MAX_NANO <= value <= _MAX_NANO else None
+    return value if -MAX_NANO <= value <= MAX_NANO else None
 
 
 def _json(value: Mapping[str, Any] | str) -> str:
@@ -123,7 +125,7 @@ DECODERS: Mapping[ColumnKind, Callable[[Any], Any] | None] = {
 def nano_by_kind(cost: Cost) -> dict[str, int]:
     """Round each kind to whole nano-dollars so that they still sum to ``cost.nano`` (largest remainder)."""
     total = cost.nano
-    if total is None or abs(total) > _MAX_NANO:
+    if total is None or abs(total) > MAX_NANO:
         return {}
     exact = {kind: dollars * NANO for kind, dollars in cost.by_kind.items()}
     floors = {kind: int(nano.to_integral_value(ROUND_FLOOR)) for kind, nano in exact.items()}

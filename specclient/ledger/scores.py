@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import cast
+from typing import Any, cast
 
-from specclient.ledger.encoding import ColumnKind, timestamp
+from specclient.ledger.encoding import ENCODERS, ColumnKind, timestamp
 from specclient.ledger.row import COLUMN_NAMES, KEY_COLUMN, ORDER_COLUMN
 from specclient.ledger.schema import CALLS_TABLE, SCORES_TABLE
-from specclient.ledger.store import Execute, LedgerStore, RowValues
+from specclient.ledger.store import Execute, LedgerStore, RowValues, SQLValue
 from specclient.types.call import ANSWERING
 from specclient.types.call_score import CallScore, ScoreGiver
 
@@ -30,6 +30,7 @@ _ScoreValues = tuple[str, str, str, str | None, float, float, ScoreGiver, str]
 
 _NAMES = ("id", "call_id", "route", "task", "score", "weight", "giver", "scored_at")
 _KINDS: tuple[ColumnKind, ...] = ("text", "text", "text", "text", "measure", "measure", "text", "time")
+_COLUMNS = tuple(zip(_NAMES, _KINDS, strict=True))
 _ADD = (
     f"INSERT INTO {SCORES_TABLE} ({', '.join(_NAMES)}) VALUES ({', '.join(f':{name}' for name in _NAMES)}) "  # noqa: S608
     "ON CONFLICT (id) DO NOTHING"
@@ -53,10 +54,7 @@ def create_scores(execute: Execute, types: Mapping[ColumnKind, str]) -> None:
     Args:
         types: the database's type for each kind of column.
     """
-    columns = [
-        f"{name} {types[kind]}{'' if name == 'task' else ' NOT NULL'}"
-        for name, kind in zip(_NAMES, _KINDS, strict=True)
-    ]
+    columns = [f"{name} {types[kind]}{'' if name == 'task' else ' NOT NULL'}" for name, kind in _COLUMNS]
     execute(f"CREATE TABLE {SCORES_TABLE} ({', '.join(columns)}, PRIMARY KEY (id))")
     execute(f"CREATE INDEX ix_{SCORES_TABLE}_scored_at ON {SCORES_TABLE} (scored_at)")
 
@@ -64,8 +62,7 @@ def create_scores(execute: Execute, types: Mapping[ColumnKind, str]) -> None:
 def add_scores(execute: Execute, scores: Iterable[CallScore]) -> None:
     """Add scores within a transaction; those that are stored already are skipped."""
     for each in scores:
-        values = {name: getattr(each, name) for name in _NAMES}
-        execute(_ADD, {**values, "scored_at": timestamp(each.scored_at)})
+        execute(_ADD, {name: _encoded(getattr(each, name), kind) for name, kind in _COLUMNS})
 
 
 def read_scores(store: LedgerStore, since: datetime, most: int) -> list[CallScore]:
@@ -107,6 +104,13 @@ def answering_route(rows: Iterable[RowValues], call_id: str) -> tuple[str, str |
         if answers and call_id in (row["id"], row["parent"]):
             found = str(row["route"]), _task(row["decision"])
     return found
+
+
+def _encoded(value: Any, kind: ColumnKind) -> SQLValue:
+    """Return a value as every database can hold it; a row that cannot be written would stop the writer."""
+    encode = ENCODERS[kind]
+    encoded: SQLValue = value if encode is None or value is None else encode(value)
+    return encoded
 
 
 def _score(values: _ScoreValues) -> CallScore:

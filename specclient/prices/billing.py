@@ -53,12 +53,13 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     rates, source, estimated = quote.rates, quote.source, quote.estimated or usage.estimated
     billed = _unit_bill(usage, rates)
     units = billed.by_kind
-    if usage.units and not units and usage.prompt is None and usage.completion is None:
+    is_counted = usage.prompt is not None or usage.completion is not None
+    if usage.units and not (units or is_counted or rates.per_hour or rates.per_call is not None):
         return Cost(source=f"no price for {billed.missing}; {source}", estimated=estimated)
     if rates.by_units_alone and not units:
         return Cost(source=f"{', '.join(rates.units)}: count unknown; {source}", estimated=estimated)
     tokens = _NO_TOKENS
-    if rates.input is not None and not (units and usage.prompt is None and usage.completion is None):
+    if rates.input is not None and (is_counted or not units):
         problem = _missing_count(usage, rates)
         if problem:
             return Cost(source=f"{problem}; {source}", estimated=estimated)
@@ -67,8 +68,9 @@ def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
     elif not units:
         estimated = quote.estimated
     if billed is not _NO_UNITS:
-        notes = [source, billed.notes, f"without a price for {billed.missing}" if billed.missing else ""]
-        source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated
+        missing = _missing_prices(usage, quote, billed)
+        notes = [source, billed.notes, f"without a price for {missing}" if missing else ""]
+        source, estimated = "; ".join(filter(None, notes)), estimated or billed.estimated or bool(missing)
     by_kind = {**tokens.by_kind, **units}
     if rates.per_hour:
         seconds = context.engine_s if context.engine_s is not None else context.latency_s
@@ -95,6 +97,12 @@ def _unit_bill(usage: Usage, rates: PriceRates) -> UnitBill:
     if usage.searches and rates.per_search is None:
         units = (*units, UsageUnit("web_search", Decimal(usage.searches)))
     return unit_costs(units, rates.units) if units else _NO_UNITS
+
+
+def _missing_prices(usage: Usage, quote: Quote, billed: UnitBill) -> str:
+    """Return what has no price beside units that have one, in words."""
+    has_tokens = quote.for_units_alone and (usage.prompt or usage.completion)
+    return ", ".join(filter(None, [billed.missing, "its tokens" if has_tokens else ""]))
 
 
 class _TokenBill(NamedTuple):

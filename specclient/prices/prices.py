@@ -168,9 +168,10 @@ class Prices:
             traffic=traffic,
         )
         region = None if quote is None else named_region(usage.region)
-        if quote is not None and region is not None and not self._has_table(provider, served, model):
+        routes = [f"{provider}/{name}" for name in (served, model) if name]
+        if quote is not None and region is not None and not self._has_table(routes, traffic):
             quote = in_region(quote, price_provider, served or model, region)
-        if quote is None:
+        if quote is None or (quote.for_units_alone and _is_by_tokens(usage)):
             source = unpriced_reason(f"{provider}/{model}", price_provider, traffic, region)
             return Cost(source=source, estimated=usage.estimated, tier=tier)
         if usage.traffic is None and requested_tier is not None:
@@ -181,9 +182,9 @@ class Prices:
         cost = bill(usage, quote, BillingContext(engine_s, latency_s, rejected_billed))
         return cost if tier is None else replace(cost, tier=tier)
 
-    def _has_table(self, provider: str, *names: str | None) -> bool:
-        """Return whether the configuration prices a model."""
-        return self._tables.quote([f"{provider}/{name}" for name in names if name]) is not None
+    def _has_table(self, routes: Sequence[str], traffic: str | None) -> bool:
+        """Return whether the configuration prices the tokens of a model in a service tier."""
+        return self._tables.quote(routes, special_tier(traffic)) is not None
 
     def predict(
         self,
@@ -327,6 +328,10 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
+
+
+def _is_by_tokens(usage: Usage) -> bool:
+    return bool(usage.prompt or usage.completion) and not (usage.units or usage.searches)
 
 
 def _on_vertex(listed: Quote, price_id: str, model: str, traffic: str | None) -> Quote | None:

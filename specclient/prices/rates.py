@@ -118,8 +118,10 @@ class Quote:
         rates: at the date and for the prompt length of the call.
         source: the source of the price, in words.
         estimated: whether the price is assumed, or found by the model's name alone.
+        for_units_alone: whether the configuration prices units of a model whose tokens have no known price.
     """
 
     rates: PriceRates
     source: str
     estimated: bool = False
+    for_units_alone: bool = False

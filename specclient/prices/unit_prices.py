@@ -47,7 +47,7 @@ class UnitPrices:
         """
         own = self._tables.units([f"{provider}/{name}" for name in names])
         if quote is None:
-            return Quote(PriceRates(units=own), "") if own else None
+            return Quote(PriceRates(units=own), "", for_units_alone=True) if own else None
         rates = quote.rates
         free = _FREE_SEARCHES.get(price_provider or "")
         if free is not None and rates.per_search is not None:

@@ -149,11 +149,18 @@ class RayTransport(httpx.AsyncBaseTransport):
         self._fail_all("the client was closed")
 
     async def _read_answers(self, process: asyncio.subprocess.Process) -> None:
-        while (answer := await _next_answer(process)) is not None:
-            future = self._waiting.get(answer["id"])
-            if future is not None and not future.done():
-                future.set_result(answer)
-        self.failure = await self._last_words(process)
+        try:
+            while (answer := await _next_answer(process)) is not None:
+                future = self._waiting.get(answer["id"])
+                if future is not None and not future.done():
+                    future.set_result(answer)
+        except (ValueError, LookupError) as error:  # no JSON, or longer than _LINE_BYTES
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self.failure = f"its output cannot be read ({type(error).__name__}: {str(error)[:200]})"
+        else:
+            self.failure = await self._last_words(process)
         self._fail_all(f"Ray: {self.failure}")
         self._on_end()
 

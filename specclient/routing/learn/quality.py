@@ -14,6 +14,7 @@ import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Protocol, cast
@@ -201,9 +202,11 @@ class QualityModel:
 
     def refresh(self) -> None:
         """Read the scores of other processes in a thread, if they were asked for a minute ago."""
-        asked_at = self._asked_at
-        if asked_at is not None and (self._now() - asked_at).total_seconds() >= _REFRESH_S:
-            threading.Thread(target=self.load_scores, name="specclient-scores", daemon=True).start()
+        asked_at, now = self._asked_at, self._now()
+        if asked_at is not None and (now - asked_at).total_seconds() >= _REFRESH_S:
+            self._asked_at = now  # calls of the meantime start no further thread
+            with suppress(RuntimeError):  # no thread starts at interpreter exit, or beyond the system's limit
+                threading.Thread(target=self.load_scores, name="specclient-scores", daemon=True).start()
 
     def add(self, route: str, task: PromptTask | None, score: float, weight: float = 1.0) -> None:
         """Note a score of an answer to a prompt of a task; None where the task is unknown."""

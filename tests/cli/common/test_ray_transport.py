@@ -134,6 +134,24 @@ async def test_a_program_that_ends_fails_the_calls_in_flight(fleet: Fleet, serve
 
 
 @pytest.mark.anyio
+async def test_output_that_cannot_be_read_fails_the_calls_in_flight(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "odd.py"
+    program.write_text(
+        "import sys, time\nprint('@{\"ready\": true}', flush=True)\n"
+        "sys.stdin.readline()\nprint('@odd', flush=True)\ntime.sleep(60)\n"
+    )
+    cluster, ended = FleetCluster(fleet), asyncio.Event()
+    command = [sys.executable, str(program)], dict(os.environ)
+    monkeypatch.setattr(cluster, "invocation", lambda *_: command)
+    async with ray_client(fleet, ended.set, cluster) as (http_client, _):
+        with pytest.raises(Exception, match="Ray: its output cannot be read"):
+            await asyncio.wait_for(http_client.post(f"{fleet.base_url}/completions", json={}), 20)
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+@pytest.mark.anyio
 async def test_errors_name_the_way_out(fleet: Fleet, cluster: StandInCluster, monkeypatch: Any) -> None:
     async def failure(of: Fleet) -> str:
         with pytest.raises((ConfigurationError, EngineError)) as found:

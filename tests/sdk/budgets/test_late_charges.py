@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+import time
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,9 +16,11 @@ import pytest
 from specclient import AsyncOpenAI, Budget, BudgetExceededError, Settings
 from specclient.budgets.accounts import BudgetStatus
 from specclient.budgets.late_charges import JOB_LEASE_S, JobBounds, LateCharges
+from specclient.types.call import Call
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import PerCallOptions, Request
 from specclient.types.route import Decision
+from specclient.types.usage import Cost
 
 pytestmark = pytest.mark.anyio
 
@@ -102,3 +108,26 @@ async def test_a_job_fits_into_what_is_left_or_is_refused_as_a_whole(tmp_path: P
             await late.hold("one", bounds(late))
         late.release("two")
         await late.hold("one", bounds(late))
+
+
+async def test_a_slow_database_charges_later_and_delays_the_reader_by_the_patience_alone(
+    tmp_path: Path,
+) -> None:
+    async with client_of(tmp_path, Budget(name="b", usd=1)) as client:
+        late, budgets = client.core.pipeline.late_charges, client.core.shared.budgets
+        assert late is not None
+        assert budgets is not None
+        status(client)  # makes the database
+        budgets.patience_s = 0.05
+        route = Decision(chosen="mine/m", provider="mine", model="m")
+        call = Call(
+            id="c", started_at=datetime.now(UTC), operation="object", model="mine/m", route=route,
+            status="ok", cost=Cost(Decimal("0.5")),
+        )  # fmt: skip
+        with closing(sqlite3.connect(tmp_path / "l.sqlite3", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            begun = time.monotonic()
+            await late.charge("output", [(0, call)])
+            assert time.monotonic() - begun < 1
+            other.execute("ROLLBACK")
+        assert status(client).spent == 500_000_000

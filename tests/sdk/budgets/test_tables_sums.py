@@ -117,3 +117,20 @@ def _check_steps(transactions: list[tuple[int, list[tuple[str, int, int]]]]) -> 
         memory.transact(partial(run_steps, steps=steps))
         memory.transact(check)
     memory._connection.close()
+
+
+def test_a_charge_that_no_call_has_fails_no_other_charge() -> None:
+    account = account_at(Budget(name="b", usd=1, mode="soft"), "", datetime(2026, 1, 1, tzinfo=UTC))
+
+    def spend(execute: Execute) -> int:
+        transaction = BudgetTransaction(execute)
+        transaction.create()
+        transaction.spend([account], BudgetCharge(7, 5))
+        transaction.spend([account], BudgetCharge(10**24, 10**15))
+        transaction.write()
+        return transaction.status(account).calls
+
+    database = MemoryDatabase()
+    assert [database.transact(spend) for _ in range(3)] == [2, 4, 6]
+    read = database.transact(lambda execute: BudgetTransaction(execute).status(account))
+    assert 7 < read.spent < 2**63

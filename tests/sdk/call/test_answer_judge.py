@@ -46,7 +46,7 @@ async def judged(folder: Path, *judgements: Behaviour, price: float = 1, **judge
 
 async def scores(made: Kit) -> list[CallScore]:
     """Wait for the judgements; return what is stored."""
-    while made.client.pipeline._judge._tasks:
+    while made.client.core.shared.judgements:
         await asyncio.sleep(0.005)
     ledger = made.client.ledger
     assert await asyncio.to_thread(ledger.flush, 30)
@@ -92,9 +92,9 @@ async def test_a_slow_or_failing_judge_neither_delays_nor_fails_a_call(tmp_path:
         begun = time.monotonic()
         for _ in behaviours:
             assert (await ask(made)).choices[0].message.content == "Paris, of course."
-        assert made.client.pipeline._judge._tasks
+        assert made.client.core.shared.judgements
         waited = time.monotonic() - begun
-        assert sorted(each.score for each in await scores(made)) == [0.9, 1.0]
+        assert sorted(each.score for each in await scores(made)) == [0.7, 0.9]
         assert time.monotonic() - begun >= 1.0 > waited
     assert caplog.text.count("answers go on unjudged") == 1
     assert "could not be judged" not in caplog.text
@@ -155,9 +155,32 @@ async def test_only_the_configured_share_is_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "score"),
     [
-        ("8", 0.8), ("Correct.\n\n**10**", 1.0), ("Score: 7.5.", 0.75), ("0", 0.0),
-        ("8 or so", None), ("11", None), ("-3", None), ("", None), ("fine", None), ("1.2.3", None),
+        ("8", 0.8), ("Correct.\n\n**10**", 1.0), ("Score: 7.5.", 0.75), ("0", 0.0), ("8/10", 0.8),
+        ("Score: **8** / 10.", 0.8), ("7.5 out of 10", 0.75), ("5 (of 10)", 0.5), ("10/10", 1.0),
+        ("12/10", None), ("8 or so", None), ("11", None), ("-3", None), ("", None), ("fine", None),
+        ("1.2.3", None),
     ],
 )  # fmt: skip
 async def test_the_score_is_the_number_at_the_end(text: str, score: float | None) -> None:
     assert judged_score(text) == score
+
+
+@pytest.mark.parametrize("copied", [False, True])
+async def test_a_judgement_in_progress_ends_with_the_client_and_is_recorded(
+    tmp_path: Path, copied: bool
+) -> None:
+    async with judged(tmp_path, answering("7", after_s=5.0)) as made:
+        client = made.client.with_options(timeout=60) if copied else made.client
+        await client.chat.completions.create(model="auto", messages=ASK)
+        while not made.servers[1].requests:
+            await asyncio.sleep(0.005)
+        began = time.monotonic()
+        await made.client.close()
+        assert time.monotonic() - began < 2
+        assert not made.client.core.shared.judgements
+        rows = {row.route: row.status for row in await made.rows()}
+        assert rows == {"s0/m": "ok", "s1/judge": "cancelled"}
+        budgets = made.client.core.shared.budgets
+        assert budgets is not None
+        (account,) = budgets.standings()
+        assert (account.reserved, account.calls, account.assumed) == (0, 1, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -111,3 +113,30 @@ def test_the_configuration_prices_a_training_and_a_budget_counts_it_once(
             (status,) = budgets.standings()
     assert (status.spent, status.calls) == (2 * 10**9, 1)
     assert [row.cost for row in rows(tmp_path)] == [Decimal(2)]
+
+
+def test_an_old_training_is_charged_to_the_day_on_which_it_ended(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
+    server.script(reply(200, job(finished_at=1_700_000_000), JSON))
+    with client_of(server, tmp_path, budgets=[Budget(name="b", usd=1, period="day")]) as client:
+        client.fine_tuning.jobs.retrieve("ftjob-1")
+        budgets = client.core.shared.budgets
+        assert budgets is not None
+        budgets.flush()
+        assert [each.spent for each in budgets.standings()] == [0]
+    with closing(sqlite3.connect(tmp_path / "l.sqlite3")) as database:
+        found = database.execute("SELECT period, nano, calls FROM budget_spend").fetchall()
+    assert found == [("2023-11-14", 10 * 10**9, 1)]
+
+
+def test_a_container_in_streamed_bytes_is_booked_with_the_memory_that_the_answer_states(
+    server: OpenAIServer, tmp_path: Path
+) -> None:
+    made = {"id": "cntr-1", "object": "container", "created_at": 1_795_000_000, "memory_limit": "4g"}
+    server.script(reply(200, made, JSON), reply(200, b"no JSON", JSON))
+    with client_of(server, tmp_path) as client:
+        for _ in range(2):
+            with client.containers.with_streaming_response.create(name="x") as response:
+                response.read()
+    assert [row.cost for row in rows(tmp_path)] == [Decimal("0.12")]

@@ -106,10 +106,13 @@ def test_the_result_has_the_type_that_the_caller_asks_for(server: OpenAIServer) 
 
 def test_a_strict_budget_refuses_what_it_cannot_bound(server: OpenAIServer) -> None:
     budget = Budget(name="b", usd=1, unpriced="refuse")
-    with pytest.raises(BudgetExceededError):
-        called(
-            server, "/ocr", {"model": "m", "document": DOCUMENT}, PAGES, vendor="mistral", budgets=[budget]
-        )
+    for path, model, vendor in (
+        ("/ocr", "m", "mistral"),
+        ("/ocr", "mistral-ocr-2512", "mistral"),
+        ("/rerank", "rerank-v3.5", "cohere"),
+    ):
+        with pytest.raises(BudgetExceededError):
+            called(server, path, {"model": model, "document": DOCUMENT}, {}, vendor=vendor, budgets=[budget])
 
 
 @pytest.mark.parametrize("pages", [-1, 1.5, "3", None, True, 10**16])

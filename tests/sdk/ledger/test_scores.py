@@ -45,6 +45,15 @@ def test_scores_are_stored_once_and_read_by_time(setting: str) -> None:
     other.close()
 
 
+def test_a_score_of_any_route_is_stored(setting: str) -> None:
+    ledger = Ledger(setting)
+    ledger.submit_score(CallScore("c", "a/m\0\ud800", "code", 0.5))
+    assert ledger.flush(30)
+    (found,) = ledger.scores(LONG_AGO, 10)
+    assert (found.route, found.score) == ("a/m?", 0.5)
+    ledger.close()
+
+
 def test_a_call_is_found_with_its_route_and_task(setting: str, make_call) -> None:
     decision = Decision("a/m", "a", "m", task="code")
     plain = replace(make_call("plain"), route=decision)

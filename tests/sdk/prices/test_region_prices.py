@@ -84,3 +84,11 @@ def test_a_region_that_no_page_states_is_unpriced_and_a_table_prices_it() -> Non
 
 def test_every_row_has_a_page_and_a_date() -> None:
     assert all(row.source.startswith("https://") and row.read <= NOW.date() for row in REGION_PRICES)
+
+
+def test_a_table_of_a_tier_has_the_price_of_every_region() -> None:
+    table = {"openai/gpt-5.4": {"tiers": {"flex": {"input": 1, "output": 1}}}}
+    prices = Prices(Settings.model_validate({"prices": table}))
+    for region in (None, "eu"):
+        usage = Usage(prompt=10**6, completion=0, traffic="flex", region=region)
+        assert prices.price(usage, "openai", "gpt-5.4", price_provider="openai", at=NOW).total == 1

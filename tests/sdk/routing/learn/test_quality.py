@@ -160,6 +160,24 @@ def test_new_scores_are_read_a_minute_after_the_last_reading(tmp_path: Path) -> 
     ledger.close()
 
 
+def test_a_call_goes_on_where_no_thread_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, clock, tries = Ledger(str(tmp_path / "l.db")), Clock(), []
+    model = QualityModel(ledger, now=clock)
+    model.load_scores()
+
+    def start(thread: threading.Thread) -> None:
+        tries.append(thread.name)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    clock.at += timedelta(seconds=61)
+    for _ in range(3):
+        model.refresh()
+    assert tries == ["specclient-scores"], "tried again a minute later"
+
+
 def test_an_unreadable_ledger_is_logged_and_read_later(tmp_path: Path, caplog) -> None:
     folder, clock = tmp_path / "missing", Clock()
     folder.touch()

@@ -73,6 +73,25 @@ def test_lines_of_a_batch_that_a_key_reads_have_its_tags(tmp_path: Path, openai_
     assert row.tags == {"key": "ci", "team": "x", "batch": "file-out"}
 
 
+def test_containers_and_trainings_that_a_key_sees_are_booked_with_its_tags(
+    tmp_path: Path, openai_server: OpenAIServer
+) -> None:
+    container = {"id": "cntr-1", "object": "container", "created_at": 1_795_000_000, "memory_limit": "4g"}
+    trained = {"object": "fine_tuning.job", "status": "succeeded", "model": "m", "trained_tokens": 7}
+    jobs = {"object": "list", "data": [{"id": "ftjob-1", **trained}, {"id": "ftjob-2", "status": "running"}]}
+    openai_server.script(reply(200, container), reply(200, jobs), reply(200, b"no JSON"))
+    server = KeyedServer(openai_server, tmp_path / "keys.sqlite3")
+    with server.served:
+        key = server.make("ci", tags={"team": "x"})
+        assert server.ask(key, "/containers", {"name": "c"}).json() == container
+        assert server.ask(key, "/fine_tuning/jobs", None).json() == jobs
+        assert server.ask(key, "/fine_tuning/jobs", None).content == b"no JSON"
+        rows = {row.operation: row for row in server.rows()}
+    server.store.close()
+    assert sorted(rows) == ["container", "fine_tuning"]
+    assert [row.tags for row in rows.values()] == [{"key": "ci", "team": "x"}] * 2
+
+
 def test_the_query_and_beta_header_are_forwarded(
     connect: Connect, gateway: Served, openai_server: OpenAIServer
 ) -> None:
