@@ -98,7 +98,8 @@ class BudgetWorker:
 
     def reset_after_fork(self) -> None:
         """Drop the waiting tasks in a forked child: the parent runs them."""
-        self._lock = threading.Lock()  # guards whether there is a thread
+        # Guards whether there is a thread. Where none can be started, tasks run while it is held.
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._waiting: SimpleQueue[list[BudgetTask[Any]]] = SimpleQueue()
         self._gathered: list[BudgetTask[Any]] = []  # not waiting yet; guarded by the lock

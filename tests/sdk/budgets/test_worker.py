@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
 import pytest
 
+from specclient import Budget
+from specclient.budgets.accounts import BudgetCharge, account_at
 from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask, BudgetWorker, MemoryDatabase
 from specclient.ledger.store import Execute
@@ -86,6 +90,26 @@ def test_tasks_of_a_loop_that_has_stopped_are_run(worker: BudgetWorker, *, other
         worker.flush()
     assert ran == ([1, 2] if other_loop else [1])
     loop.close()
+
+
+def test_a_notice_may_lead_to_a_task_where_no_thread_can_be_started(
+    database: CountedDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of the interpreter, tasks run in the thread that submits them, and ``notify`` may call."""
+    ran: list[int] = []
+    account = account_at(Budget(name="b", usd=1), "", datetime(2026, 1, 1, tzinfo=UTC))
+    worker = BudgetWorker(database.transact, lambda _: worker.submit(noting(ran, 2)), pytest.fail)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    def spend(transaction: BudgetTransaction) -> None:
+        ran.append(1)
+        transaction.spend([account], BudgetCharge(nano=10**9, tokens=0))
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    worker.submit(BudgetTask(spend))
+    assert ran == [1, 2]
 
 
 def noting(ran: list[int], number: int) -> BudgetTask[None]:
