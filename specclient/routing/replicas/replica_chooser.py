@@ -107,12 +107,20 @@ class ReplicaChooser:
         self._prefill = PrefillRate()
         self._bytes_per_token, self._answer, self._reused = _BYTES_PER_TOKEN, _ANSWER, 0.0
 
-    def add(self) -> int:
-        """Add a replica, and return its number."""
+    def add(self, again: int | None = None) -> int:
+        """Add a replica, and return its number.
+
+        Args:
+            again: the number of one that was removed and is back, of which nothing but its calls is known.
+        """
         with self._lock:
-            self._replicas.append(_ReplicaState())
-            self._present.append(len(self._replicas) - 1)
-            return self._present[-1]
+            if again is None:
+                again = len(self._replicas)
+                self._replicas.append(_ReplicaState())
+            else:
+                self._replicas[again] = _ReplicaState(own=self._replicas[again].own)
+            self._present.append(again)
+            return again
 
     def remove(self, replica: int) -> None:
         """Remove a replica; calls in progress on it may still end."""
