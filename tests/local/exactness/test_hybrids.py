@@ -168,9 +168,9 @@ def test_rounds_follow_the_targets_distribution(letters, method):
         own = load_model(draft, ModelPlacement(), slots=1, context=64, exact=False)
         drafter = drafter_for_model(own, VOCAB)
     speculating = Speculator(runner, {method: drafter})
-    params = {"temperature": 1.1, "top_k": 3, "draft_length": 2}
+    params = {"temperature": 1.1, "top_k": 2, "draft_length": 2}
     found, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
-    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(target, 1.1, 3), atol=1e-5)
+    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(target, 1.1, 2), atol=1e-5)
     assert kept > 0
 
 
