@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from specclient.routing.replicas.prefill_rate import PrefillRate
 from specclient.routing.replicas.prefix_index import PrefixIndex
 from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks
+from specclient.runtime.backoff import doubled
 
 __all__ = ["ReplicaChoice", "ReplicaChooser"]
 
@@ -185,7 +186,7 @@ class ReplicaChooser:
             state = self._replicas[replica]
             state.failures += 1
             if state.failures >= _FAILURES:
-                rest = min(_REST_S * 2 ** (state.failures - _FAILURES), _MOST_REST_S)
+                rest = doubled(_REST_S, state.failures - _FAILURES, _MOST_REST_S)
                 state.closed_until = self._now() + rest
                 if self._index is not None:  # it may come back with an empty cache
                     self._index.drop(replica)
