@@ -22,6 +22,7 @@ from specclient.providers.endpoint import Endpoint
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.server_load import LoadReading, load_between, read_load
 from specclient.routing.router import Router
+from specclient.runtime.backoff import doubled
 from specclient.runtime.forks import register_fork_reset
 from specclient.telemetry.server_metrics import metrics_of, metrics_request
 from specclient.types.server_load import SupportsLoad
@@ -122,7 +123,7 @@ class LoadPoller:
             page.failures = 0
             self._estimates.note_load(place.name, load_between(page.last, reading))
             page.last = reading
-        wait = min(INTERVAL_S * 2**page.failures, MOST_S) if page.failures else INTERVAL_S
+        wait = doubled(INTERVAL_S, page.failures, MOST_S)
         page.next_at = self._clock() + wait * self._chance.uniform(1 - _JITTER, 1 + _JITTER)
 
     async def aclose(self) -> None:

@@ -106,7 +106,8 @@ class _RoundTimes:
         plain, drafts = self._latest[False], self._latest[True]
         if min(len(plain), len(drafts)) < _ENOUGH:
             return 1.0
-        return round(_STEPS * statistics.median(drafts) / statistics.median(plain)) / _STEPS
+        factor = statistics.median(drafts) / statistics.median(plain)
+        return max(round(_STEPS * factor), 1) / _STEPS  # not 0, even if the machine slept during the others
 
     def wants_plain(self, gain: float) -> bool:
         """Return whether the next round should have no drafts, to be compared with those that have some."""

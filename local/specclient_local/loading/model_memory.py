@@ -9,6 +9,7 @@ from specclient_local.model.cuda_graphs.device_verify import SORTED_AT_ONCE
 from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
 from specclient_local.model.int4_rows import GROUP_INPUTS
 from specclient_local.model.kv_cache import POSITION_BLOCK
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 
@@ -113,9 +114,12 @@ class ModelMemory:
 
     @property
     def states(self) -> int:
-        """Bytes of a slot's recurrent states, before and after the last pass; float32."""
+        """Bytes of a slot's recurrent states, before and after the last pass, and of its rows; float32."""
         delta = self.config.delta
-        return 0 if delta is None or not self.config.layers else sum(delta.recurrent) * delta.state_size * 8
+        if delta is None or not self.config.layers:
+            return 0
+        each = 2 * delta.state_size + delta.recorded(MAX_ROWS_PER_REQUEST)
+        return sum(delta.recurrent) * each * 4
 
     def _positions(self, context: int) -> int:
         return min(context, self.config.context) + self.spare

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from specclient.errors import EngineError
+from specclient.runtime.backoff import doubled
 from specclient_local.managed.engine_folder import (
     EngineFolder,
     ManagedState,
@@ -224,7 +225,7 @@ class Supervisor:
             return
         stable = self._ready_s is not None and time.monotonic() - self._ready_s >= STABLE_S
         failures = 0 if stable else self._state.failures + 1
-        wait_s = min(2.0 ** (failures - 1), MAX_WAIT_S) if failures else 0.0
+        wait_s = doubled(1.0, failures - 1, MAX_WAIT_S) if failures else 0.0
         error = self._explained(why) if log else f"{why}."
         self._write(
             **over,

@@ -64,6 +64,11 @@ class DeltaConfig:
         state = self.value_heads * self.key_dim * self.value_dim
         return state + (self.kernel - 1) * self.channels
 
+    def recorded(self, rows: int) -> int:
+        """Return the number of elements that a layer records of a pass, so that rows can be rejected."""
+        row = self.channels + self.value_heads * (self.key_dim + self.value_dim + 2)
+        return rows * row + (self.kernel - 1) * self.channels
+
 
 @dataclass(frozen=True, slots=True)
 class Gate:

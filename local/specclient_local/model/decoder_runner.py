@@ -15,7 +15,7 @@ from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput, shared_passes
-from specclient_local.model.pass_spans import PassSpan
+from specclient_local.model.pass_spans import PassSpan, wanted_rows
 from specclient_local.model.recurrent_states import slot_states
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
@@ -205,7 +205,9 @@ class DecoderRunner:
         ids, positions, spans = self._laid_out(parts)
         skipped = [part.unread for part in parts]
         every = not unread and not any(skipped)
-        logits = self.compute_logits(ids, positions, spans, None if every else _wanted(parts, spans, unread))
+        logits = self.compute_logits(
+            ids, positions, spans, None if every else wanted_rows(parts, spans, unread)
+        )
         for part, span in zip(parts, spans, strict=True):
             self.cache.lengths[part.slot] = span.start + span.count
         if unread:
@@ -343,11 +345,3 @@ class DecoderRunner:
         self.cache.lengths[slot] = length
         if self.recurrent_states is not None:
             self.recurrent_states[slot].assumed = True
-
-
-def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool) -> list[int]:
-    """Return the indices of the rows whose logits are wanted; none if ``unread``."""
-    if unread:
-        return []
-    where = zip(parts, spans, strict=True)
-    return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]

@@ -23,6 +23,10 @@ from specclient_local.model.row_functions import Project, by_row
 _CHUNK = 64
 """Rows of a chunk, whose system of equations is solved at once."""
 
+_LEAST_LOG = -104.0
+"""Logarithm that stands for that of a decay of 0, as which float32 has its exponential; differences of
+infinities would be NaN."""
+
 _NORM_EPS = 1e-6
 """Epsilon of the norm of queries and keys, which no configuration states."""
 
@@ -79,7 +83,8 @@ class DeltaLayer:
             _normed(x.reshape(count, c.key_heads, c.key_dim)).repeat_interleave(shared, dim=1) for x in (q, k)
         )
         q = q * c.key_dim**-0.5
-        rows = DeltaRows(inputs, k, v.reshape(count, c.value_heads, c.value_dim), decay, beta)
+        v = v.reshape(count, c.value_heads, c.value_dim).contiguous()  # queries and keys are not kept
+        rows = DeltaRows(inputs, k, v, decay, beta)
         state = layer.state
         if count > MAX_ROWS_PER_REQUEST:
             seen, state = _in_chunks(q, rows, state)
@@ -89,7 +94,8 @@ class DeltaLayer:
                 state = rows.apply(state, row)
                 read.append(torch.bmm(q[row].unsqueeze(1), state).squeeze(1))
             seen, layer.rows = torch.stack(read), rows
-        layer.next_state, layer.next_inputs = state, inputs[count:]
+        # A copy, so that a long prompt's inputs are freed.
+        layer.next_state, layer.next_inputs = state, inputs[count:].clone()
         return seen
 
 
@@ -99,7 +105,7 @@ def _normed(x: Tensor) -> Tensor:
 
 def _in_chunks(q: Tensor, rows: DeltaRows, state: Tensor) -> tuple[Tensor, Tensor]:
     """Return what many rows read, ``[N, H, value_dim]``, and the state after them (section 3.3)."""
-    logs = rows.decay.log()
+    logs = rows.decay.log().clamp(min=_LEAST_LOG)
     seen = []
     for begin in range(0, len(q), _CHUNK):
         own = slice(begin, begin + _CHUNK)

@@ -108,16 +108,16 @@ class StoredMatrices:
         layer = _MATRIX.fullmatch(name)
         if layer is None or self.form.bits != 4 or self.form.kind not in _INT4:
             return None
-        others = [f"{layer[1]}{each}" for each in _MATRICES]
-        if not all(self.has(each + _MARKS[self.form.kind]) and self._is_symmetric(each) for each in others):
-            return None
+        stems, mark = [f"{layer[1]}{each}" for each in _MATRICES], _MARKS[self.form.kind]
         stem = name.removesuffix(".weight")
         try:
+            if not all(self.has(each + mark) and self._is_symmetric(each) for each in stems):
+                return None
             numbers, scales = self._int4(stem)
-            if tuple(numbers.shape) != shape:
+            groups, rest = divmod(shape[1], GROUP_INPUTS * scales.shape[1])
+            if tuple(numbers.shape) != shape or rest:
                 raise self._unfit(stem, shape)
-            each = GROUP_INPUTS * scales.shape[1] / shape[1]
-            return int4_rows(numbers, scales.repeat_interleave(int(1 / each), 1))
+            return int4_rows(numbers, scales.repeat_interleave(groups, 1))
         except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
             raise self._unfit(stem, shape) from error
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from specclient_local.model.kv_cache import SlotRows
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.recurrent_states import SlotStates
 
 
@@ -58,3 +60,11 @@ class HiddenStateTaps:
 
     layers: tuple[int, ...]
     rows: Tensor
+
+
+def wanted_rows(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool) -> list[int]:
+    """Return the indices of the rows whose logits are wanted; none if ``unread``."""
+    if unread:
+        return []
+    where = zip(parts, spans, strict=True)
+    return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from jinja2.ext import Extension
+    from jinja2.utils import Namespace
 
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; templates read the first, those of gpt-oss the second."""
@@ -57,13 +59,36 @@ def _with_reasoning(message: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=32)
 def _compiled(template: str) -> Template:
     """Return a template, compiled in the environment that templates are written for."""
-    from jinja2 import nodes, utils  # noqa: PLC0415 - after the path is set
-    from jinja2.exceptions import SecurityError, TemplateError  # noqa: PLC0415
-    from jinja2.ext import Extension, loopcontrols  # noqa: PLC0415
+    from jinja2.exceptions import TemplateError  # noqa: PLC0415 - after the path is set
+    from jinja2.ext import loopcontrols  # noqa: PLC0415
     from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415
 
+    def raise_exception(text: str) -> None:
+        raise TemplateError(text)
+
+    def strftime_now(form: str) -> str:
+        return datetime.now().strftime(form)  # noqa: DTZ005 - templates print the local date
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_generation_block(), loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {
+        "raise_exception": raise_exception,
+        "strftime_now": strftime_now,
+        "dict": _DictFunction(),
+        "namespace": _public_namespace(),
+    }
+    return environment.from_string(template)
+
+
+def _generation_block() -> type[Extension]:
+    """Return the extension for ``{% generation %}``, which marks the assistant's text for training."""
+    from jinja2 import nodes  # noqa: PLC0415 - after the path is set
+    from jinja2.ext import Extension  # noqa: PLC0415
+
     class GenerationBlock(Extension):
-        """``{% generation %}`` marks the assistant's text for training; here it has no effect."""
+        """The block has no effect here."""
 
         tags = {"generation"}  # noqa: RUF012 - jinja2's own form
 
@@ -76,8 +101,15 @@ def _compiled(template: str) -> Template:
         def _text(self, caller: Any) -> str:
             return str(caller())
 
+    return GenerationBlock
+
+
+def _public_namespace() -> type[Namespace]:
+    """Return the class of namespaces that keep no attribute whose name begins with an underscore."""
+    from jinja2 import utils  # noqa: PLC0415 - after the path is set
+
     class PublicNamespace(utils.Namespace):
-        """A namespace that keeps no attribute whose name begins with an underscore."""
+        """A namespace of a template."""
 
         def __init__(*args: Any, **kwargs: Any) -> None:  # ``self`` may be an attribute
             own, *given = args
@@ -90,39 +122,25 @@ def _compiled(template: str) -> Template:
             _check_public(name)
             super().__setitem__(name, value)
 
-    class DictFunction:
-        """``dict`` without the attributes of the class."""
+    return PublicNamespace
 
-        def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-            return dict(*args, **kwargs)
 
-        def fromkeys(self, *args: Any) -> dict[Any, Any]:
-            """Return a dictionary of keys with one value."""
-            return dict.fromkeys(*args)
+def _check_public(name: object) -> None:
+    from jinja2.exceptions import SecurityError  # noqa: PLC0415 - after the path is set
 
-    def _check_public(name: object) -> None:
-        if isinstance(name, str) and name.startswith("_"):
-            raise SecurityError(
-                f"namespaces keep no attribute whose name begins with an underscore: {name!r}"
-            )
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"namespaces keep no attribute whose name begins with an underscore: {name!r}")
 
-    def raise_exception(text: str) -> None:
-        raise TemplateError(text)
 
-    def strftime_now(form: str) -> str:
-        return datetime.now().strftime(form)  # noqa: DTZ005 - templates print the local date
+class _DictFunction:
+    """``dict`` without the attributes of the class."""
 
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationBlock, loopcontrols]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals |= {
-        "raise_exception": raise_exception,
-        "strftime_now": strftime_now,
-        "dict": DictFunction(),
-        "namespace": PublicNamespace,
-    }
-    return environment.from_string(template)
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        """Return a dictionary of keys with one value."""
+        return dict.fromkeys(*args)
 
 
 def _to_json(

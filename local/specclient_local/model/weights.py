@@ -30,6 +30,7 @@ from specclient_local.model.dequantisation import StoredMatrices
 from specclient_local.model.families import family_of
 from specclient_local.model.gguf.header import read_header
 from specclient_local.model.gguf.tensors import gguf_tensors, tensor_entry
+from specclient_local.model.int4_rows import int4_parts
 from specclient_local.model.layer_weights import (
     DecoderWeights,
     LayerTensors,
@@ -296,6 +297,7 @@ def tensor_reader(
 
     def take(name: str, shape: tuple[int, ...]) -> Tensor:
         if keep_int4 and stored is not None and (rows := stored.int4_rows(name, shape)) is not None:
+            check_values(folder, [(name, int4_parts(rows)[1])])
             return rows
         tensor = None if stored is None else stored.numbers(name, shape)
         tensor = get(name) if tensor is None else tensor

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed
 from specclient.call.websocket.send_queue import SendQueue
 from specclient.errors import APIError
 from specclient.http_transport.websocket import ABNORMAL, ClientConnection, close_code, closed_error
+from specclient.runtime.backoff import doubled
 from specclient.types.websocket_reconnection import (
     ReconnectingEvent,
     ReconnectingOverrides,
@@ -49,7 +50,7 @@ class ReconnectPolicy:
 
     def delay(self, attempt: int, dice: random.Random) -> float:
         """Return the seconds before an attempt; ``attempt`` counts from 1."""
-        longest = min(self.initial_delay * 2.0 ** (attempt - 1), self.max_delay)
+        longest = doubled(self.initial_delay, attempt - 1, self.max_delay)
         return longest * (0.75 + dice.random() * 0.25)
 
 

@@ -25,6 +25,8 @@ __all__ = ["INTERVAL_S", "FleetLoads"]
 
 #: Seconds between two readings of a page, and the least seconds for each page where there are many.
 INTERVAL_S, _PAGE_S = 2.0, 0.02
+#: New pages that are read at once; further ones follow one by one.
+_AT_ONCE = 50
 
 
 class FleetLoads:
@@ -70,10 +72,11 @@ class FleetLoads:
         for url in [page for page in pages if page not in numbers]:
             del pages[url]
             self._readings.discard((pool, url))
-        for url, number in numbers.items():
-            if url not in pages:
-                pages[url] = 0.0
-                self._readings.add((pool, url), partial(self._read_replica, pool, number, url))
+        new = [url for url in numbers if url not in pages]
+        for place, url in enumerate(new):
+            pages[url] = 0.0
+            read = partial(self._read_replica, pool, numbers[url], url)
+            self._readings.add((pool, url), read, after_s=max(place - _AT_ONCE, 0) * _PAGE_S)
         count = sum(len(each) for each in self._replicas.values())
         self._readings.interval_s = max(INTERVAL_S, count * _PAGE_S)
 

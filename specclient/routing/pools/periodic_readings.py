@@ -11,6 +11,8 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 
+from specclient.runtime.backoff import doubled
+
 __all__ = ["PeriodicReadings"]
 
 #: The greatest seconds between two readings, after failed ones.
@@ -22,7 +24,7 @@ _log = logging.getLogger("specclient")
 @dataclass(slots=True)
 class _Reading:
     read: Callable[[], Awaitable[None]]
-    next_at: float = float("-inf")
+    next_at: float
     failures: int = 0
     task: asyncio.Task[None] | None = None
 
@@ -42,14 +44,15 @@ class PeriodicReadings:
         self._clock = clock
         self._readings: dict[Hashable, _Reading] = {}
 
-    def add(self, key: Hashable, read: Callable[[], Awaitable[None]]) -> None:
+    def add(self, key: Hashable, read: Callable[[], Awaitable[None]], *, after_s: float = 0.0) -> None:
         """Add a reading, or replace that of the key.
 
         Args:
             key: identifies it.
             read: reads once; an exception makes the next interval longer.
+            after_s: seconds until the first one, so that many are not all due at once.
         """
-        self._readings[key] = _Reading(read)
+        self._readings[key] = _Reading(read, self._clock() + after_s)
 
     def discard(self, key: Hashable) -> None:
         """Remove a reading."""
@@ -82,5 +85,5 @@ class PeriodicReadings:
             reading.failures += 1
         else:
             reading.failures = 0
-        pause_s = self.interval_s * 2**reading.failures
-        reading.next_at = self._clock() + min(pause_s, max(_MOST_S, self.interval_s))
+        pause_s = doubled(self.interval_s, reading.failures, max(_MOST_S, self.interval_s))
+        reading.next_at = self._clock() + pause_s

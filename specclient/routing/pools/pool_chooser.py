@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specclient.routing.pools.pool_speed import PoolSample, PoolSpeed
+from specclient.runtime.backoff import doubled
 from specclient.types.criterion import PromptTask
 
 __all__ = ["PoolChoice", "PoolChooser", "PoolView"]
@@ -208,7 +209,7 @@ class PoolChooser:
                 return
             pool.failures += 1
             if pool.failures >= _FAILURES:
-                rest = min(_REST_S * 2 ** (pool.failures - _FAILURES), _MOST_REST_S)
+                rest = doubled(_REST_S, pool.failures - _FAILURES, _MOST_REST_S)
                 pool.closed_until = self._now() + rest
 
     def note_load(self, name: str, in_progress: float) -> None:

@@ -35,6 +35,7 @@ class PoolReplicas:
         self._lock = threading.Lock()
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._numbers: dict[str, int] = {}
+        self._left: dict[str, int] = {}  # of those that may come back, as where a name has changing addresses
         self._urls: dict[int, str] = {}
         self._endpoints: dict[int, tuple[Endpoint, Endpoint]] = {}
         self.update(urls)
@@ -52,13 +53,14 @@ class PoolReplicas:
         """Note which replicas there are, by their base URLs. Calls on others may still end."""
         urls = [url.rstrip("/") for url in urls]
         with self._lock:
-            for url in self._numbers.keys() - urls:
-                self.chooser.remove(self._numbers.pop(url))
-            for url in urls:
+            for url in urls:  # first, so that other threads' calls find a replica at any moment
                 if url not in self._numbers:
-                    number = self.chooser.add()
+                    number = self.chooser.add(self._left.pop(url, None))
                     self._urls[number] = url
                     self._numbers[url] = number
+            for url in self._numbers.keys() - urls:
+                self._left[url] = number = self._numbers.pop(url)
+                self.chooser.remove(number)
 
     def url(self, replica: int) -> str:
         """Return the base URL of a replica."""

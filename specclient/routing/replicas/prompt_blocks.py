@@ -80,6 +80,14 @@ def _pieces(request: Request) -> Iterator[bytes]:
             yield value.encode("utf-8", "surrogatepass")
         elif isinstance(value, (list, tuple)):
             for each in value:  # so that the end of a list is not hashed before what a next turn appends
-                yield to_json(each, fallback=str)
+                yield _encoded(each)
         else:
-            yield to_json(value, fallback=str)
+            yield _encoded(value)
+
+
+def _encoded(value: Any) -> bytes:
+    """Return the bytes of a value; one without a JSON form is refused when the call is encoded, not here."""
+    try:
+        return to_json(value, fallback=str)
+    except ValueError:
+        return repr(value).encode("utf-8", "surrogatepass")

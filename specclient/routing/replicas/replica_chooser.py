@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from specclient.routing.replicas.prefill_rate import PrefillRate
 from specclient.routing.replicas.prefix_index import PrefixIndex
 from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks
+from specclient.runtime.backoff import doubled
 
 __all__ = ["ReplicaChoice", "ReplicaChooser"]
 
@@ -107,12 +108,20 @@ class ReplicaChooser:
         self._prefill = PrefillRate()
         self._bytes_per_token, self._answer, self._reused = _BYTES_PER_TOKEN, _ANSWER, 0.0
 
-    def add(self) -> int:
-        """Add a replica, and return its number."""
+    def add(self, again: int | None = None) -> int:
+        """Add a replica, and return its number.
+
+        Args:
+            again: the number of one that was removed and is back, of which nothing but its calls is known.
+        """
         with self._lock:
-            self._replicas.append(_ReplicaState())
-            self._present.append(len(self._replicas) - 1)
-            return self._present[-1]
+            if again is None:
+                again = len(self._replicas)
+                self._replicas.append(_ReplicaState())
+            else:
+                self._replicas[again] = _ReplicaState(own=self._replicas[again].own)
+            self._present.append(again)
+            return again
 
     def remove(self, replica: int) -> None:
         """Remove a replica; calls in progress on it may still end."""
@@ -177,7 +186,7 @@ class ReplicaChooser:
             state = self._replicas[replica]
             state.failures += 1
             if state.failures >= _FAILURES:
-                rest = min(_REST_S * 2 ** (state.failures - _FAILURES), _MOST_REST_S)
+                rest = doubled(_REST_S, state.failures - _FAILURES, _MOST_REST_S)
                 state.closed_until = self._now() + rest
                 if self._index is not None:  # it may come back with an empty cache
                     self._index.drop(replica)

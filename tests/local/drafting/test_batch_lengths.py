@@ -97,3 +97,11 @@ def test_a_rejected_draft_lowers_the_length_of_its_request_alone():
     after = batch.next(both, 64, 0).lengths
     assert before[0] == before[1] > 0
     assert after[0] < after[1]
+
+
+def test_rounds_without_drafts_in_which_the_machine_slept_do_not_end_the_batch():
+    batch, given = BatchLengths(), policies(ROWS_ARE_CHEAP, ALPHAS)
+    for _ in range(20):
+        timed = batch.next(given, 64, 0)
+        timed.end(1.0 if any(timed.lengths) else 1000.0)
+    assert all(timed.lengths)

@@ -168,9 +168,9 @@ def test_rounds_follow_the_targets_distribution(letters, method):
         own = load_model(draft, ModelPlacement(), slots=1, context=64, exact=False)
         drafter = drafter_for_model(own, VOCAB)
     speculating = Speculator(runner, {method: drafter})
-    params = {"temperature": 1.1, "top_k": 3, "draft_length": 2}
+    params = {"temperature": 1.1, "top_k": 2, "draft_length": 2}
     found, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
-    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(target, 1.1, 3), atol=1e-5)
+    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(target, 1.1, 2), atol=1e-5)
     assert kept > 0
 
 
@@ -202,17 +202,29 @@ def test_what_recurrent_layers_cannot_do_is_refused_by_name(target, checkpoint, 
         load(target, adapters={"poems": str(tmp_path)})
 
 
+def bytes_of(tensors):
+    """Return the bytes that tensors keep in memory, of which some may be parts of the same."""
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in tensors}
+    return sum(storages.values())
+
+
 def test_the_plan_counts_states_of_recurrent_layers_instead_of_keys_and_values(target):
     config = read_config(target)
     (plan,) = memory_plans(target, [], EngineOptions(device="cpu"), 64, lambda _: None).values()
     (model,) = plan.models
     assert model.kv_per_token == 2 * 1 * config.kv_heads * config.head_dim * 4
     runner = DecoderRunner.load(target, dtype="float32", slots=1, context=64)
-    runner.prefill(0, ids_of(20))
-    held = sum(
-        t.numel() * 4
-        for each in runner.recurrent_states[0].layers.values()
-        for t in (each.state, each.next_state, each.inputs, each.next_inputs)
-    )
-    assert model.states == held
+    for rows in (1, 40, 16):  # of the first pass, of a prompt's chunk, and the most that are recorded
+        runner.read(0, ids_of(rows))
+        held = bytes_of(
+            t
+            for each in runner.recurrent_states[0].layers.values()
+            for t in (each.state, each.next_state, each.inputs, each.next_inputs, *recorded(each.rows))
+        )
+        assert held <= model.states, rows
+    assert held == model.states
     assert runner.cache.rows.shape[0] == 1
+
+
+def recorded(rows):
+    return () if rows is None else (rows.inputs, rows.keys, rows.values, rows.decay, rows.beta)

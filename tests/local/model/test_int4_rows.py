@@ -9,11 +9,15 @@ import pytest
 import torch
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
+from specclient_local.model.dequantisation import StoredMatrices
 from specclient_local.model.int4_rows import int4_parts, int4_rows
 from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import PackedWeights, interleave_gates, scratch_for_rows
+from specclient_local.model.stored_format import StoredFormat
 from specclient_local.model.weights import layer_weights, load_weights, tensor_reader
 from stored_formats import COMPRESSED, FORMATS, PACKED, groups, packed, quantised
+
+from specclient.errors import CheckpointError
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C compiler")
 
@@ -140,3 +144,61 @@ def test_other_layouts_are_dequantised_and_rounded_as_before(name, checkpoint, t
     for field in ("qkv", "o", "gate_up", "down"):
         assert torch.equal(getattr(kept, field), getattr(load_weights(folder, config).layers[0], field))
     load_model(folder, ModelPlacement(quantize="int4"), slots=1, context=64).read(0, IDS)
+
+
+def stored(tensors):
+    """Return the matrices of a layer, each of which has these tensors."""
+    return StoredMatrices(
+        StoredFormat("gptq", zero_offset=1),
+        lambda name: name.rpartition(".")[2] in tensors,
+        lambda name: tensors[name.rpartition(".")[2]],
+        lambda name: "model.safetensors",
+    )
+
+
+@pytest.mark.parametrize("groups", [1, 3, 93])
+def test_one_scale_of_any_number_of_groups_is_repeated_for_each(groups):
+    """93 is a number whose reciprocal's reciprocal is less in floating point."""
+    weight = torch.randn(8, 32 * groups, generator=torch.Generator().manual_seed(0))
+    tensors, exact = gptq(weight, group=32 * groups)
+    rows = stored(tensors).int4_rows("model.layers.0.mlp.down_proj.weight", tuple(weight.shape))
+    pairs, scale = int4_parts(rows)
+    numbers = torch.cat((pairs & 15, pairs >> 4), dim=-1).float() - 8
+    assert torch.equal((numbers * scale.float()[..., None]).view(exact.shape), exact)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("scales", torch.ones(3, 64)),
+        ("scales", torch.ones(1)),
+        ("scales", torch.ones(2, 0)),
+        ("qzeros", torch.tensor(7)),
+        ("qzeros", torch.ones(0, 8)),
+        ("qweight", torch.tensor(7)),
+        ("g_idx", torch.zeros(0, dtype=torch.int32)),
+        ("g_idx", torch.zeros(1, 5, dtype=torch.int32)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(list(value.shape)),
+)
+def test_tensors_that_make_no_matrix_are_errors_of_one_line(name, tensor, checkpoint, tmp_path):
+    def broken(weight):
+        tensors, exact = gptq(weight)
+        return tensors | {name: tensor.to(tensors[name].dtype).clone()}, exact
+
+    folder, _ = quantised(checkpoint(**SHAPE), tmp_path / "quantised", broken, GPTQ)
+    with pytest.raises(CheckpointError) as caught:
+        load_model(folder, ModelPlacement(quantize="int4"), slots=1, context=64)
+    assert "\n" not in str(caught.value)
+    assert "_proj" in str(caught.value)
+
+
+@pytest.mark.parametrize("scale", [torch.nan, torch.inf])
+def test_scales_that_are_not_finite_are_named(scale, checkpoint, tmp_path):
+    def broken(weight):
+        tensors, exact = gptq(weight)
+        return tensors | {"scales": torch.full_like(tensors["scales"], scale)}, exact
+
+    folder, _ = quantised(checkpoint(**SHAPE), tmp_path / "quantised", broken, GPTQ)
+    with pytest.raises(CheckpointError, match=r"q_proj\.weight contains 128 non-finite numbers"):
+        load_model(folder, ModelPlacement(quantize="int4"), slots=1, context=64)

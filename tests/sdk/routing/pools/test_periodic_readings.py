@@ -35,3 +35,41 @@ async def test_readings_are_repeated_and_failures_make_them_rarer() -> None:
     readings.call_placed()
     await readings.aclose()
     assert reads["good"] == 11
+
+
+@pytest.mark.anyio
+async def test_a_page_that_is_down_for_days_is_read_as_rarely_as_before() -> None:
+    now = reads = 0
+
+    async def bad() -> None:
+        nonlocal reads
+        reads += 1
+        raise OSError("down")
+
+    readings = PeriodicReadings("a page", 2.0, clock=lambda: float(now))
+    readings.add("bad", bad)
+    for hour in range(1100):  # each is a failure
+        now = hour * 3600
+        for _ in range(3):
+            readings.call_placed()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+    assert reads == 1100
+
+
+@pytest.mark.anyio
+async def test_many_pages_are_not_read_at_once() -> None:
+    now, seconds = 0.0, []
+
+    async def read() -> None:
+        seconds.append(int(now))
+
+    readings = PeriodicReadings("pages", 10.0, clock=lambda: now)
+    for number in range(100):
+        readings.add(number, read, after_s=number / 10)
+    for _ in range(40):
+        readings.call_placed()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        now += 0.5
+    assert {second: seconds.count(second) for second in range(1, 20)} == dict.fromkeys(range(1, 20), 10)

@@ -15,6 +15,10 @@ from replica_server import ReplicaServer
 from specclient import AsyncOpenAI, OpenAI
 from specclient.config import Settings
 from specclient.routing.pools.pool_speed import PoolSample
+from specclient.routing.replicas.pool_replicas import PoolReplicas
+from specclient.routing.replicas.prefix_index import PrefixIndex
+from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks
+from specclient.routing.replicas.replica_chooser import ReplicaChooser
 
 SYSTEM = {"role": "system", "content": "Answer in one sentence. " * 60}
 MODEL = "big/main"
@@ -146,3 +150,39 @@ def test_the_gateway_places_calls(servers: list[ReplicaServer]) -> None:
     assert sum(len({turns_of(call) for call in server.calls[-4:]}) for server in servers) <= 6
     cached = [tokens for server in servers for tokens in server.cached]
     assert sum(tokens > 0 for tokens in cached) >= 8, "of twelve, of which four begin a conversation"
+
+
+def test_a_call_finds_a_replica_at_any_moment_while_all_are_replaced() -> None:
+    """Another thread may place one between any two steps of the update."""
+    prompt, found = PromptBlocks([1, 2], 2 * BLOCK_BYTES), []
+
+    class Stepped(ReplicaChooser):
+        def add(self, again: int | None = None) -> int:
+            number = super().add(again)
+            found.append(self.choose(prompt).replica)
+            return number
+
+        def remove(self, replica: int) -> None:
+            super().remove(replica)
+            found.append(self.choose(prompt).replica)
+
+    replicas = PoolReplicas(Stepped(lambda load: None, index=PrefixIndex(64)), ["http://10.0.0.1/v1"])
+    replicas.update(["http://10.0.0.2/v1", "http://10.0.0.3/v1"])
+    assert len(found) == 4
+    assert found[-1] in replicas.numbers.values()
+
+
+def test_addresses_that_come_and_go_take_no_more_memory_each_time() -> None:
+    """The name of a host may have some of its addresses at a time."""
+    chooser = ReplicaChooser(lambda load: None, index=None)
+    replicas = PoolReplicas(chooser, ["http://10.0.0.1/v1"])
+    choice = chooser.choose(PromptBlocks([], 0))
+    chooser.began(choice)
+    for turn in range(20):
+        replicas.update([f"http://10.0.0.{1 + turn % 4}/v1"])
+    assert len(chooser._replicas) == 4
+    replicas.update(["http://10.0.0.1/v1"])
+    assert replicas.numbers == {"http://10.0.0.1/v1": 0}
+    assert chooser.load(0) == 1, "the call is still in progress there"
+    chooser.ended(choice)
+    assert chooser.load(0) == 0

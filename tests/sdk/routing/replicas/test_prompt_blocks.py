@@ -66,3 +66,9 @@ def test_prompts_of_any_kind_have_blocks() -> None:
 def test_long_prompts_are_bounded() -> None:
     blocks = blocks_of({"prompt": "x" * 3_000_000})
     assert (len(blocks.hashes), blocks.size) == (1024, 3_000_000)
+
+
+def test_a_prompt_without_a_json_form_has_blocks_as_others_have() -> None:
+    found = blocks_of(chat(LONG, "\ud800" + LONG))
+    assert common(found, blocks_of(chat(LONG, "a"))) == 4
+    assert len(found.hashes) > 8

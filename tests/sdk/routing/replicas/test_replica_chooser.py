@@ -192,3 +192,13 @@ def test_a_prefix_is_found_among_a_thousand_replicas() -> None:
     sessions = [prompt_of(0, 1, *range(1000 * at, 1000 * at + 30)) for at in range(100, 140)]
     first = [serve(chooser, clock, session).replica for session in sessions]
     assert [chooser.choose(session).replica for session in sessions] == first
+
+
+def test_a_replica_that_failed_thousands_of_calls_is_tried_again_as_soon_as_before() -> None:
+    clock = Clock()
+    chooser = made(2, lambda load: 0.01, clock)
+    for _ in range(3000):
+        chooser.failed(0)
+    assert {chooser.choose(prompt_of(1)).replica for _ in range(50)} == {1}
+    clock.now += 121
+    assert {chooser.choose(prompt_of(1)).replica for _ in range(50)} == {0, 1}
