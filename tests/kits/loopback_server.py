@@ -17,6 +17,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -279,9 +280,13 @@ class OpenAIServer(LoopThread):
             pass
         finally:
             writer.close()
-            with self._changed:
-                self.left += 1
-                self._changed.notify_all()
+            try:  # the socket is closed a little later; until then a client could use the connection again
+                with suppress(ConnectionError, TimeoutError):
+                    await asyncio.wait_for(writer.wait_closed(), 1.0)
+            finally:
+                with self._changed:
+                    self.left += 1
+                    self._changed.notify_all()
 
 
 async def _receive(reader: asyncio.StreamReader, connection: int) -> Received:
