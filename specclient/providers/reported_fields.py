@@ -9,7 +9,7 @@ from specclient.types.base import WireModel
 
 __all__ = ["COUNT_DIGITS", "COUNT_END", "count", "fields_of"]
 
-#: Digits of the largest valid count, and the first number that is none.
+#: The number of digits of the largest valid count, and the smallest count that is invalid.
 COUNT_DIGITS = 15
 COUNT_END = 10**COUNT_DIGITS
 

@@ -126,7 +126,7 @@ class EngineOptions:
 
     @property
     def prefix_sharing(self) -> PrefixSharing:
-        """Whose rows a prompt may reuse."""
+        """The requests whose rows a prompt may reuse."""
         return "owner" if self.prefix_cache == "owner" else "all" if self.prefix_cache else "none"
 
     def __post_init__(self) -> None:

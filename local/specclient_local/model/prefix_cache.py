@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 PrefixSharing = Literal["all", "owner", "none"]
-"""Whose rows a prompt may reuse: those of all requests, of requests of the same owner, or of none."""
+"""The requests whose rows a prompt may reuse: all, those of the same owner, or none."""
 
 
 class PrefixCacheSlots(Protocol):

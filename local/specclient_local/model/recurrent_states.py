@@ -18,7 +18,7 @@ from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 
 @dataclass(frozen=True, slots=True)
 class DeltaRows:
-    """What the rows of a pass do to a layer's state.
+    """The changes that the rows of a pass make to a layer's state.
 
     Attributes:
         inputs: ``[kernel - 1 + N, channels]`` inputs of the convolution, those before the pass included.

@@ -1,4 +1,4 @@
-"""What the caches of replicas hold: an index of the blocks of prompts that were sent to them.
+"""The index of the blocks of prompts that were sent to replicas, and so are in their caches.
 
 Each replica has a list of its blocks, the least recently used first, as servers keep theirs. A prompt's
 blocks are noted from its end to its beginning, as vLLM frees them, so that a block is never older than those

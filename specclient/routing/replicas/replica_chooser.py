@@ -40,7 +40,7 @@ _FAILURES, _REST_S, _MOST_REST_S = 2, 5.0, 120.0
 
 @dataclass(slots=True)
 class _ReplicaState:
-    """What is known of one replica.
+    """The state of one replica.
 
     Attributes:
         own: calls of this program in progress.

@@ -1,4 +1,4 @@
-"""What replicas' caches hold, against caches that are searched one by one."""
+"""The index of prompts' blocks finds what caches hold that are searched one by one."""
 
 from __future__ import annotations
 
