@@ -7,6 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from drafted_answers import target_distribution
 from p_values import chi_square_p
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.layer_search import LayerSearch, first_layers
@@ -87,19 +88,6 @@ def round_distribution(target, **params):
     return as_table(distribution, VOCAB), kept
 
 
-def target_distribution(folder, temperature, top_k):
-    """Return the target's exact distribution of two tokens, computed with transformers' model."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        logits = model(input_ids=torch.tensor([[*PROMPT, t] for t in range(VOCAB)])).logits.double()
-    logits = logits / temperature
-    logits = logits.masked_fill(logits < logits.topk(top_k).values[..., -1:], -torch.inf)
-    p = torch.softmax(logits, -1)
-    return (p[0, -2][:, None] * p[:, -1]).numpy()
-
-
 SHAPES = {
     "chain": {"draft_length": 2},
     "tree": {"draft_tree": (2,), "draft_length": 1},
@@ -114,7 +102,7 @@ def test_rounds_follow_the_targets_distribution(letters, shape, monkeypatch):
         LayerSkipDrafter, "worth", lambda self, draft, logits: float(logits.softmax(-1).amax()) > least
     )
     distribution, kept = round_distribution(letters, temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(distribution, target_distribution(letters, 1.1, 3), atol=1e-5)
+    np.testing.assert_allclose(distribution, target_distribution(letters, PROMPT, VOCAB, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
@@ -130,7 +118,7 @@ def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch):
     monkeypatch.setattr(LayerSkipDrafter, "propose", with_uniform_q)
     monkeypatch.setattr(LayerSkipDrafter, "worth", lambda *_: True)
     distribution, _ = round_distribution(letters, temperature=1.1, top_k=3, draft_length=2)
-    assert np.abs(distribution - target_distribution(letters, 1.1, 3)).max() > 1e-3
+    assert np.abs(distribution - target_distribution(letters, PROMPT, VOCAB, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("tree", [None, (2, 2, 1), "grow"], ids=str)
@@ -185,7 +173,7 @@ def test_sampled_continuations_follow_the_targets_distribution(letters):
             for sink in sinks:
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
-    assert chi_square_p(counts, target_distribution(letters, 1.0, VOCAB)) > 0.001
+    assert chi_square_p(counts, target_distribution(letters, PROMPT, VOCAB, 1.0, VOCAB)) > 0.001
 
 
 def test_a_seed_gives_the_same_answer_before_and_after_a_search(bytes_target):

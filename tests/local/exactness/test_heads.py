@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tiny_heads
-import torch
+from drafted_answers import check_greedy_drafts, target_distribution
 from p_values import chi_square_p
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.eagle import EagleDrafter
@@ -86,38 +86,9 @@ def test_greedy_answers_equal_plain_decoding(byte_heads, name, batch):
         "a b c d e f",
         "\n",
     ]
-    accepted = 0
     with load(target, heads=heads[name], slots=batch) as engine:
         assert engine.method == name.split()[0].rstrip("3")
-        plain = [engine.generate(p, max_tokens=24, method="plain").token_ids for p in prompts]
-        for tree in TREES:
-            for begin in range(0, len(prompts), batch):
-                sinks = [[] for _ in prompts[begin : begin + batch]]
-                for prompt, sink in zip(prompts[begin:], sinks, strict=False):
-                    engine.add(prompt, sink.append, max_tokens=24, draft_tree=tree, draft_length=3)
-                while engine.step():
-                    pass
-                for sink, wanted in zip(sinks, plain[begin:], strict=False):
-                    answer = sink[-1].generation
-                    assert answer.token_ids == wanted, (name, tree)
-                    assert answer.speculation.drafted > 0
-                    accepted += answer.speculation.accepted
-    assert accepted > 0
-
-
-def target_distribution(folder, temperature, top_k):
-    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' model."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        ids = torch.tensor([[*PROMPT, t] for t in range(VOCAB)])
-        logits = model(input_ids=ids).logits.double() / temperature
-    if top_k:
-        kth = logits.topk(top_k).values[..., -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    p = torch.softmax(logits, -1)
-    return (p[0, -2][:, None] * p[:, -1]).numpy()
+        check_greedy_drafts(engine, prompts, batch, TREES)
 
 
 def round_distribution(target, heads, **params):
@@ -138,7 +109,7 @@ SHAPES = {
 def test_rounds_follow_the_targets_distribution(letters, kind, shape):
     target, heads = letters
     distribution, kept = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
-    np.testing.assert_allclose(distribution, target_distribution(target, 1.1, 3), atol=1e-5)
+    np.testing.assert_allclose(distribution, target_distribution(target, PROMPT, VOCAB, 1.1, 3), atol=1e-5)
     assert kept > 0
 
 
@@ -160,7 +131,7 @@ def test_the_comparison_detects_a_drafter_with_a_wrong_q(letters, monkeypatch, k
     drafter = MedusaDrafter if kind == "medusa" else EagleDrafter
     monkeypatch.setattr(drafter, "propose", with_uniform_q(drafter.propose))
     distribution, _ = round_distribution(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
-    assert np.abs(distribution - target_distribution(target, 1.1, 3)).max() > 1e-3
+    assert np.abs(distribution - target_distribution(target, PROMPT, VOCAB, 1.1, 3)).max() > 1e-3
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -180,7 +151,7 @@ def test_sampled_continuations_follow_the_targets_distribution(letters, kind):
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
     assert counts.sum() == 400
-    assert chi_square_p(counts, target_distribution(target, 1.0, 0)) > 0.001
+    assert chi_square_p(counts, target_distribution(target, PROMPT, VOCAB, 1.0, 0)) > 0.001
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny_heads
 import torch
+from drafted_answers import target_distribution
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.loading.drafter_set import drafter_for_heads, drafter_for_model
 from specclient_local.loading.memory_plan import memory_plans
@@ -143,19 +144,6 @@ def letters(request, tmp_path_factory):
     return target, write_checkpoint(folder / "draft", **(LETTERS | draft))
 
 
-def target_distribution(folder, temperature, top_k):
-    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' model."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        ids = torch.tensor([[*PROMPT, t] for t in range(VOCAB)])
-        logits = model(input_ids=ids).logits.double() / temperature
-    kth = logits.topk(top_k).values[..., -1:]
-    p = torch.softmax(logits.masked_fill(logits < kth, -torch.inf), -1)
-    return (p[0, -2][:, None] * p[:, -1]).numpy()
-
-
 @pytest.mark.parametrize("method", ["draft", "mtp"])
 def test_rounds_follow_the_targets_distribution(letters, method):
     target, draft = letters
@@ -170,7 +158,9 @@ def test_rounds_follow_the_targets_distribution(letters, method):
     speculating = Speculator(runner, {method: drafter})
     params = {"temperature": 1.1, "top_k": 2, "draft_length": 2}
     found, kept = distribution_of_rounds(speculating, PROMPT, method=method, **params)
-    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(target, 1.1, 2), atol=1e-5)
+    np.testing.assert_allclose(
+        as_table(found, VOCAB), target_distribution(target, PROMPT, VOCAB, 1.1, 2), atol=1e-5
+    )
     assert kept > 0
 
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tiny_heads
-import torch
+from drafted_answers import check_greedy_drafts, target_distribution
 from p_values import chi_square_p
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.drafter import chain
@@ -69,45 +69,18 @@ def speculator(target, *, placed=None, slots=1):
 @pytest.mark.parametrize("batch", [1, 4])
 def test_greedy_answers_equal_plain_decoding(bytes_target, batch):
     prompts = ["def f(x):", "import ", "x", "return 1\n" * 6]
-    accepted = 0
     with load(bytes_target, method="mtp", slots=batch) as engine:
         assert engine.method == "mtp"
-        plain = [engine.generate(p, max_tokens=24, method="plain").token_ids for p in prompts]
-        for tree in (None, (2, 2, 1), "grow"):
-            for begin in range(0, len(prompts), batch):
-                sinks = [[] for _ in prompts[begin : begin + batch]]
-                for prompt, sink in zip(prompts[begin:], sinks, strict=False):
-                    engine.add(prompt, sink.append, max_tokens=24, draft_tree=tree, draft_length=3)
-                while engine.step():
-                    pass
-                for sink, wanted in zip(sinks, plain[begin:], strict=False):
-                    answer = sink[-1].generation
-                    assert answer.token_ids == wanted, tree
-                    assert answer.speculation.drafted > 0
-                    accepted += answer.speculation.accepted
-    assert accepted > 0
-
-
-def target_distribution(folder, temperature, top_k):
-    """Return the target's exact distribution of two tokens, [V, V], computed with transformers' model."""
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    with torch.inference_mode():
-        ids = torch.tensor([[*PROMPT, t] for t in range(VOCAB)])
-        logits = model(input_ids=ids).logits.double() / temperature
-    if top_k:
-        kth = logits.topk(top_k).values[..., -1:]
-        logits = logits.masked_fill(logits < kth, -torch.inf)
-    p = torch.softmax(logits, -1)
-    return (p[0, -2][:, None] * p[:, -1]).numpy()
+        check_greedy_drafts(engine, prompts, batch, (None, (2, 2, 1), "grow"))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rounds_follow_the_targets_distribution(letters, shape):
     params = {"temperature": 1.1, "top_k": 3, **SHAPES[shape]}
     found, kept = distribution_of_rounds(speculator(letters), PROMPT, method="mtp", **params)
-    np.testing.assert_allclose(as_table(found, VOCAB), target_distribution(letters, 1.1, 3), atol=1e-5)
+    np.testing.assert_allclose(
+        as_table(found, VOCAB), target_distribution(letters, PROMPT, VOCAB, 1.1, 3), atol=1e-5
+    )
     assert kept > 0
 
 
@@ -124,7 +97,7 @@ def test_sampled_continuations_follow_the_targets_distribution(letters):
             for sink in sinks:
                 one, two, *_ = sink[-1].generation.token_ids
                 counts[one, two] += 1
-    assert chi_square_p(counts, target_distribution(letters, 1.0, 0)) > 0.001
+    assert chi_square_p(counts, target_distribution(letters, PROMPT, VOCAB, 1.0, 0)) > 0.001
 
 
 @pytest.mark.parametrize("graphs", ["off", "on"])
