@@ -6,7 +6,7 @@ import torch
 
 
 def target_distribution(folder, prompt, vocab, temperature, top_k):
-    """Return a target's exact distribution of two tokens, [vocab, vocab], computed with transformers' model."""
+    """Return a target's exact distribution of two tokens, [vocab, vocab], from transformers' model."""
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
