@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from specclient.ledger.store import SQLValue
 from specclient.types.budget import Budget, BudgetScope
+from specclient.types.route import Decision
 
 __all__ = [
     "BudgetAccount",
@@ -17,8 +18,8 @@ __all__ = [
     "CallBound",
     "ThresholdReached",
     "account_at",
-    "accounts_for",
     "resets_at",
+    "scope_of",
 ]
 
 
@@ -73,14 +74,12 @@ class BudgetCharge:
         nano: nano-dollars.
         unpriced: whether the cost is unknown, and so counted as 0.
         assumed: number of attempts without a response that were charged with their upper bound.
-        calls: number of calls.
     """
 
     nano: int
     tokens: int
     unpriced: bool = False
     assumed: int = 0
-    calls: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +120,10 @@ class ThresholdReached(NamedTuple):
     spent: int
 
 
-def accounts_for(budgets: Iterable[Budget], scope: BudgetScope, now: datetime) -> list[BudgetAccount]:
-    """Return the accounts of the budgets that count a call.
-
-    Args:
-        scope: of the call.
-    """
-    return [
-        account_at(budget, subject, now)
-        for budget in budgets
-        if (subject := budget.subject(scope)) is not None
-    ]
+def scope_of(route: Decision, tags: Mapping[str, str], session: str | None) -> BudgetScope:
+    """Return the properties of a call by which budgets count it."""
+    models = (f"{route.provider}/{route.model}", route.model, route.chosen)
+    return BudgetScope(route.provider, models, tags, session)
 
 
 def account_at(budget: Budget, subject: str, now: datetime) -> BudgetAccount:

@@ -26,7 +26,7 @@ from specclient.budgets.accounts import (
     BudgetStatus,
     CallBound,
     account_at,
-    accounts_for,
+    scope_of,
 )
 from specclient.budgets.bounds import EngineContext, RouteHistory, bound_of
 from specclient.budgets.messages import (
@@ -236,7 +236,12 @@ class Budgets:
 
     def accounts_of(self, scope: BudgetScope, at: datetime | None = None) -> list[BudgetAccount]:
         """Return the accounts that count a call at a time; None for now."""
-        return accounts_for((*self.budgets, *self.extra_budgets(scope)), scope, at or self.now())
+        now = at or self.now()
+        return [
+            account_at(budget, subject, now)
+            for budget in (*self.budgets, *self.extra_budgets(scope))
+            if (subject := budget.subject(scope)) is not None
+        ]
 
     def _entry(
         self,
@@ -246,8 +251,7 @@ class Budgets:
         engine_context: EngineContext | None = None,
     ) -> _OpenCall:
         options = request.options
-        models = (f"{route.provider}/{route.model}", route.model, route.chosen)
-        scope = BudgetScope(route.provider, models, options.tags, options.session)
+        scope = scope_of(route, options.tags, options.session)
         counted = self.accounts_of(scope)
         held = [each for each in counted if each.budget.mode == "hard"]
         strict = any(each.budget.unpriced == "refuse" for each in held)
@@ -261,7 +265,7 @@ class Budgets:
             engine_context=engine_context,
             strict=strict,
         )
-        return _OpenCall(models[0], counted, held, measure)
+        return _OpenCall(scope.models[0], counted, held, measure)
 
     def _reserve_in(self, id_: str, entry: _OpenCall, tables: BudgetTransaction) -> BudgetStatus | None:
         """Reserve the upper bound of a call; return the status of an account that has too little left."""

@@ -9,12 +9,12 @@ its lines that have been charged.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from specclient.budgets.accounts import BudgetAccount, BudgetCharge, BudgetStatus, CallBound
+from specclient.budgets.accounts import BudgetAccount, BudgetCharge, BudgetStatus, CallBound, scope_of
 from specclient.budgets.bounds import bound_of
 from specclient.budgets.budgets import Budgets
 from specclient.budgets.messages import ledger_failure, refusal_error, warn_unpriced
@@ -23,7 +23,6 @@ from specclient.budgets.worker import BudgetTask
 from specclient.errors import LedgerError
 from specclient.prices.tier_rates import BATCH
 from specclient.runtime.time_limit import TimeLimit
-from specclient.types.budget import BudgetScope
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -85,7 +84,7 @@ class LateCharges:
             the line.
         """
         options = request.options
-        scope = _scope(route, options.tags, options.session)
+        scope = scope_of(route, options.tags, options.session)
         held = [each for each in self._budgets.accounts_of(scope) if each.budget.mode == "hard"]
         if not held:
             return None
@@ -166,12 +165,7 @@ class LateCharges:
     def _accounts_of(self, call: Call) -> list[BudgetAccount]:
         """Return the accounts of the period in which the work was done: it may be read much later."""
         at = min(call.started_at, self._budgets.now())
-        return self._budgets.accounts_of(_scope(call.route, call.tags, call.session), at)
-
-
-def _scope(route: Decision, tags: Mapping[str, str], session: str | None) -> BudgetScope:
-    models = (f"{route.provider}/{route.model}", route.model, route.chosen)
-    return BudgetScope(route.provider, models, tags, session)
+        return self._budgets.accounts_of(scope_of(call.route, call.tags, call.session), at)
 
 
 def _charge(call: Call) -> BudgetCharge:

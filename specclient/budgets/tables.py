@@ -246,7 +246,7 @@ class BudgetTransaction:
         beyond 64 bits would fail the transaction, with the charges of other calls.
         """
         nano, used = min(charge.nano, MAX_NANO), min(charge.tokens, MAX_COUNT)
-        amounts = (nano, used, charge.calls, int(charge.unpriced), charge.assumed)
+        amounts = (nano, used, 1, int(charge.unpriced), charge.assumed)
         for each in accounts:
             sums = self._sums_of(each)
             sums.added = _sum(sums.added or (0,) * len(amounts), amounts)
