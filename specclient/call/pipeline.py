@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from specclient.call import unmetered
 from specclient.call.batch_paths import may_hold_batches, shows_objects
 from specclient.call.errors import bodiless_answer_error, strategy_bytes_error
-from specclient.call.recorded_calls import Observer, RecordedCalls, RecordingOptions, started
+from specclient.call.observers import Observer
+from specclient.call.recorded_calls import RecordedCalls, RecordingOptions, started
 from specclient.call.result import CallResult
 from specclient.call.stored_methods import STORED_METHODS, is_answered_here
 from specclient.call.stream import AsyncStream

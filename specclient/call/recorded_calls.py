@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from specclient.call import metered
 from specclient.call.errors import server_deadline_error
+from specclient.call.observers import Observer, observe_all
 from specclient.call.over_chat import is_over_chat
 from specclient.call.recorded_stream import recorded_bytes, recorded_chunks
 from specclient.call.recorder import CallRecorder
@@ -37,13 +37,7 @@ if TYPE_CHECKING:
     from specclient.call.subcalls import Subcall
     from specclient.providers.endpoint import EndpointServer
 
-__all__ = ["Observer", "RecordedCalls", "RecordingOptions", "started"]
-
-_log = logging.getLogger("specclient")
-_NOT_RECORDED = "a finished call could not be recorded"
-
-#: Receives a finished call; returns an awaitable that the call waits for, or None.
-Observer = Callable[[Call], Awaitable[None] | None]
+__all__ = ["RecordedCalls", "RecordingOptions", "started"]
 
 #: The kind of requests to methods without a model, besides those of :meth:`Router.kind`.
 _NO_MODEL = ""
@@ -207,23 +201,10 @@ class RecordedCalls:
             price_provider=price_provider,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
-        if self.budgets is not None and reserve:
-            bound = await self.budgets.reserve(
-                record.id,
-                request,
-                decision,
-                price_provider=price_provider,
-                engine_context=None
-                if isinstance(destination, Endpoint)
-                else partial(engine_context, destination, decision.model),
+        if self.budgets is not None:
+            request = await self._counted_request(
+                request, decision, destination, record, price_provider, reserve=reserve
             )
-            if bound is not None:
-                with import_lock:
-                    from specclient.call.answer_limit import limited_request  # noqa: PLC0415 - with budgets
-
-                request = limited_request(request, bound.limit, decision.model)
-        elif self.budgets is not None:
-            self.budgets.count(record.id, request, decision, price_provider=price_provider)
         if "opentelemetry.trace" in sys.modules:
             with import_lock:
                 from specclient.call.tracing import begin_span  # noqa: PLC0415 - only in programs that trace
@@ -235,6 +216,37 @@ class RecordedCalls:
                 OpenedCall(decision, endpoint, record, request), server, subcall
             )
         return OpenedCall(decision, destination, record, request)
+
+    async def _counted_request(
+        self,
+        request: Request,
+        decision: Decision,
+        destination: Any,
+        record: CallRecorder,
+        price_provider: str | None,
+        *,
+        reserve: bool,
+    ) -> Request:
+        """Count the call in the budgets; return the request with the limit that they set for its answer."""
+        assert self.budgets is not None
+        if not reserve:
+            self.budgets.count(record.id, request, decision, price_provider=price_provider)
+            return request
+        bound = await self.budgets.reserve(
+            record.id,
+            request,
+            decision,
+            price_provider=price_provider,
+            engine_context=None
+            if isinstance(destination, Endpoint)
+            else partial(engine_context, destination, decision.model),
+        )
+        if bound is None:
+            return request
+        with import_lock:
+            from specclient.call.answer_limit import limited_request  # noqa: PLC0415 - with budgets
+
+        return limited_request(request, bound.limit, decision.model)
 
     async def _with_running_server(
         self, opened: OpenedCall, server: EndpointServer, subcall: Subcall | None
@@ -296,19 +308,7 @@ class RecordedCalls:
 
     async def report_all(self, calls: Sequence[Call]) -> None:
         """Give finished calls to the observers, even if the caller has been cancelled."""
-        waiting = [
-            rest
-            for call in calls
-            for observe in self.observers
-            if (rest := _observed(observe, call)) is not None
-        ]
-        if waiting:
-            with cancel_shield():
-                for rest in waiting:
-                    try:
-                        await rest
-                    except Exception:  # noqa: BLE001 - as in `_observed`
-                        _log.exception(_NOT_RECORDED)
+        await observe_all(self.observers, calls)
 
     # Preparation, once for each kind of request
 
@@ -357,15 +357,6 @@ async def started(batches: AsyncGenerator[Any, None], meta: Callable[[], Call]) 
     """Return a stream once its answer has begun; an error that refuses the request is raised here."""
     http, dialect = await anext(batches)
     return AsyncStream(batches, meta, http, dialect)
-
-
-def _observed(observe: Observer, call: Call) -> Awaitable[None] | None:
-    """Call an observer; return the awaitable that the call waits for, or None."""
-    try:
-        return observe(call)
-    except Exception:  # noqa: BLE001 - a failing record must not lose a paid answer
-        _log.exception(_NOT_RECORDED)
-    return None
 
 
 def _translation() -> ModuleType:

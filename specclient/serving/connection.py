@@ -26,6 +26,7 @@ from specclient.openai_http.errors import ServingError, bad_request
 from specclient.serving.half_closed import DepartureWatch
 from specclient.serving.limits import Limits
 from specclient.serving.open_connections import OpenConnections, max_descriptors
+from specclient.serving.response_writer import ResponseWriter, encoded_error, head_too_long
 from specclient.serving.sockets.protocol import handshake_error
 from specclient.serving.whole_messages import WHOLE_KEY, WholeMessages
 
@@ -41,7 +42,6 @@ __all__ = ["DISCONNECT_KEY", "DisconnectSignal", "limited_protocol"]
 #: Key of the :class:`DisconnectSignal` in the ASGI scope of a request.
 DISCONNECT_KEY = "specclient.disconnect"
 
-_JSON = b"application/json"
 _HEAD_END = b"\r\n\r\n"
 _LINE_BYTES = len(b": \r\n")  # of a header, in addition to its name and value
 _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*(?=\r\n)", re.IGNORECASE)
@@ -49,7 +49,6 @@ _OTHER_UPGRADE = re.compile(rb"\r\nupgrade:(?![ \t]*websocket[ \t]*\r\n)[^\r\n]*
 #: Seconds and bytes for which a refused client is read on. A connection that is closed with unread data is
 #: reset, and the client may lose the error (RFC 9112, section 9.6).
 _LINGER_S, _LINGER_BYTES = 2.0, 2**20
-_REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 
 
 class DisconnectSignal:
@@ -71,44 +70,6 @@ class DisconnectSignal:
         self.disconnected = True
         if self.callback is not None:
             self.callback()
-
-
-class _ResponseWriter:
-    """Writes a response, with its head and the first part of its body in one system call if possible.
-
-    Args:
-        connection: the protocol of the connection.
-    """
-
-    __slots__ = ("_begun", "_connection", "_head", "_transport")
-
-    def __init__(self, connection: Any) -> None:
-        self._connection, self._transport = connection, connection.transport
-        self._head, self._begun = b"", False
-
-    def write(self, data: bytes) -> None:
-        if self._begun:
-            head, self._head = self._head, b""
-            if head:
-                self._transport.writelines((head, data))
-            else:
-                self._transport.write(data)
-        else:
-            self._begun, self._head = True, data
-            self._connection.loop.call_soon(self._flush)
-
-    def close(self) -> None:
-        self._flush()
-        self._connection.end()
-
-    def is_closing(self) -> bool:
-        closing: bool = self._transport.is_closing()
-        return closing
-
-    def _flush(self) -> None:
-        head, self._head = self._head, b""
-        if head:
-            self._transport.write(head)
 
 
 _BASE: Any = HttpToolsProtocol
@@ -157,7 +118,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
         else:
             self._bytes_since_progress += len(data)
             if self._bytes_since_progress > self._limits.head_bytes:
-                self._refuse(_too_long(self._limits.head_bytes))
+                self._refuse(head_too_long(self._limits.head_bytes))
                 return
         if self.cycle is not None and not self.cycle.response_complete:
             self._cancel_head_timer()
@@ -167,14 +128,14 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     def on_headers_complete(self) -> None:
         size = len(self.url) + sum([len(name) + len(value) + _LINE_BYTES for name, value in self.headers])
         if size > self._limits.head_bytes:
-            self._head_error = _too_long(self._limits.head_bytes)
+            self._head_error = head_too_long(self._limits.head_bytes)
             raise ValueError  # stops the parser; uvicorn then calls send_400_response()
         self._in_head, self._progress = False, True
         self._all.set_busy(self)
         super().on_headers_complete()
         if self.parser.should_upgrade() and self._should_upgrade():
             return  # uvicorn hands the connection over
-        self.cycle.transport = _ResponseWriter(self)
+        self.cycle.transport = ResponseWriter(self)
         self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
         self.scope[WHOLE_KEY] = WholeMessages(self.cycle, self.transport)
 
@@ -280,7 +241,7 @@ class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
             return
         self._cancel_head_timer()
         self._disconnect_requests()
-        self.transport.write(_encode_error(error))
+        self.transport.write(encoded_error(error))
         self.transport.write_eof()
         self._bytes_since_progress = 0
         self.flow.resume_reading()
@@ -335,22 +296,3 @@ def _unread(transport: asyncio.Transport) -> int:
             held = fcntl.ioctl(transport.get_extra_info("socket"), termios.TIOCOUTQ, bytes(4))
             size += int.from_bytes(held, sys.byteorder)
     return size
-
-
-def _too_long(most: int) -> ServingError:
-    return ServingError(
-        431,
-        f"the request's head is longer than this server's limit of {most} bytes; shorten path and headers",
-        code="invalid_http",
-    )
-
-
-def _encode_error(error: ServingError) -> bytes:
-    body = error.body()
-    lines = (
-        b"HTTP/1.1 %d %b" % (error.status, _REASONS[error.status]),
-        b"content-type: " + _JSON,
-        b"content-length: %d" % len(body),
-        b"connection: close",
-    )
-    return b"\r\n".join([*lines, b"", b""]) + body
