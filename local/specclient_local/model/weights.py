@@ -38,6 +38,7 @@ from specclient_local.model.layer_weights import (
     TensorReader,
     interleave,
 )
+from specclient_local.model.native.value_check import all_finite
 from specclient_local.model.quantization import quantize_weight
 from specclient_local.model.stored_format import read_stored_format
 from specclient_local.model.weight_shards import WeightShard
@@ -234,8 +235,7 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
         CheckpointError: names the first tensor with a value that is not finite.
     """
     for name, tensor in tensors:
-        # The sum is NaN or infinite if any value is; only then are the values checked one by one.
-        if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
+        if not all_finite(tensor):
             count = int((~torch.isfinite(tensor)).sum())
             raise CheckpointError(
                 f"{where}: tensor {name} contains {count} non-finite numbers in "
