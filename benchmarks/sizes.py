@@ -223,7 +223,7 @@ def perplexities(names: list[str], texts: int = 32) -> dict[str, dict[str, float
     return found
 
 
-def _child(command: list[str], what: str) -> dict[str, Any] | None:
+def run_child(command: list[str], what: str) -> dict[str, Any] | None:
     """Run a measurement in a process of its own; return the JSON of its last line, or None if it failed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"format"')]
@@ -300,7 +300,7 @@ def main() -> None:
                 args.peers.split(","), args.engines, folder, kept=kept, arguments=arguments
             )
         start = shlex.split(args.start)
-        rows = [row for name, command in commands.items() if (row := _child([*start, *command], name))]
+        rows = [row for name, command in commands.items() if (row := run_child([*start, *command], name))]
     perplexity = perplexities(["float32", *args.formats.split(",")]) if args.perplexity else {}
     print_table(rows, batches, perplexity)
     load = [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None

@@ -52,7 +52,10 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
         CheckpointError, ConfigurationError: the model cannot be planned, or does not fit.
     """
     with import_lock:
-        from specclient_local.loading.embedding_loader import plan_embedding  # noqa: PLC0415 - imports transformers
+        from specclient_local.loading.embedding_loader import (  # noqa: PLC0415 - imports transformers
+            check_embedding_memory,
+            plan_embedding,
+        )
     from specclient_local.loading.free_memory import free_memory  # noqa: PLC0415
     from specclient_local.model.weights import EMBEDDING_SHAPE, resolve_checkpoint  # noqa: PLC0415
 
@@ -66,7 +69,8 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
     folder = resolve_checkpoint(model.path, whole=False, shape=EMBEDDING_SHAPE)
     memory = given["memory"]
     free = free_memory if memory is None else lambda _: memory
-    plan = plan_embedding(folder, replace(model.options, **chosen), free)
+    options = replace(model.options, **chosen)
+    plan = plan_embedding(folder, options, free)
     if given["as_json"]:
         click.echo(
             json.dumps(
@@ -81,7 +85,7 @@ def show_embedding_plan(model: ConfiguredEmbedding, given: Mapping[str, Any]) ->
         )
     else:
         _show(plan)
-    plan.check()
+    check_embedding_memory(folder, options, free)
 
 
 def _show(plan: EmbeddingMemoryPlan) -> None:

@@ -22,6 +22,7 @@ from specclient_cli.local.sizes import size_of
 
 if TYPE_CHECKING:
     from specclient_local.drafting.vocabulary_match import VocabularyCompatibility
+    from specclient_local.loading.memory_advice import PlannedEngine
     from specclient_local.loading.memory_plan import DeviceMemoryPlan
     from specclient_local.loading.model_memory import ModelMemory
 
@@ -91,7 +92,13 @@ def command(state: State, /, **given: Any) -> None:
         return
     models = model_pair(state, given)
     folders = _folders(models.target, *models.drafts)
-    plans = _plans(models, folders, given["slots"], given["memory"])
+    planned = _planned(models, folders, given["slots"], given["memory"])
+    plans = planned.plans()
+    if not plans:
+        raise ConfigurationError(
+            f"{folders[0]}: this model runs in transformers, where only the loaded model knows the size of "
+            "its caches; plan a model of a family that the engine's own decoder runs."
+        )
     matches = _vocabulary_matches(models, folders)
     if given["as_json"]:
         devices = [_values(device, plan) for device, plan in plans.items()]
@@ -99,8 +106,7 @@ def command(state: State, /, **given: Any) -> None:
         click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
     else:
         _show_all(plans, matches)
-    for device, plan in plans.items():
-        plan.check(device)
+    planned.check()
 
 
 def _show_all(plans: Mapping[str, DeviceMemoryPlan], matches: Mapping[str, VocabularyCompatibility]) -> None:
@@ -124,17 +130,15 @@ def _folders(*paths: str) -> list[Path]:
     return [resolve_checkpoint(path, whole=False) for path in paths]
 
 
-def _plans(
-    models: LocalModelPair, folders: list[Path], slots: int, memory: int | None
-) -> dict[str, DeviceMemoryPlan]:
-    """Return the memory plan of each device.
+def _planned(models: LocalModelPair, folders: list[Path], slots: int, memory: int | None) -> PlannedEngine:
+    """Return the engine as it would be loaded.
 
     Raises:
         CheckpointError, ConfigurationError: the models cannot be planned.
     """
     from specclient_local.loading.engine_loader import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
     from specclient_local.loading.free_memory import free_memory  # noqa: PLC0415
-    from specclient_local.loading.memory_plan import memory_plans  # noqa: PLC0415
+    from specclient_local.loading.memory_advice import PlannedEngine  # noqa: PLC0415
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.loading.options import EngineOptions  # noqa: PLC0415
 
@@ -147,15 +151,8 @@ def _plans(
             f"context is {context}; allowed is 2 to {own}, the longest that {target} supports."
         )
     free = free_memory if memory is None else lambda _: memory
-    found = memory_plans(
-        target, drafts, options, context, free, heads=_folders(*options.head_paths(models.target))
-    )
-    if not found:
-        raise ConfigurationError(
-            f"{target}: this model runs in transformers, where only the loaded model knows the size of its "
-            "caches; plan a model of a family that the engine's own decoder runs."
-        )
-    return found
+    heads = _folders(*options.head_paths(models.target))
+    return PlannedEngine(target, drafts, options, context, free, heads)
 
 
 def _vocabulary_matches(models: LocalModelPair, folders: list[Path]) -> dict[str, VocabularyCompatibility]:
@@ -235,11 +232,7 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
     else:
         render.print_paragraph(f"✗ does not fit: {there}", render.BAD)
     if not plan.max_context and not plan.max_slots:
-        render.print_paragraph(
-            "neither a shorter context nor fewer slots suffice: use a half-precision dtype or quantized "
-            "weights"
-        )
-        return
+        return  # the error says what suffices
     longest = f"context up to {plan.max_context} with {plan.slots} slots" if plan.max_context else ""
     slots = "1 slot" if plan.max_slots == 1 else f"{plan.max_slots} slots"
     most = f"up to {slots} with a context of {plan.context}" if plan.max_slots else ""

@@ -6,7 +6,7 @@ Imports transformers; import it inside ``import_lock``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -66,15 +66,6 @@ class EmbeddingMemoryPlan:
         """Whether the total fits in memory; true where the memory is unknown."""
         return self.memory is None or self.total <= self.memory
 
-    def check(self) -> None:
-        """Raise ConfigurationError if the model does not fit."""
-        if not self.fits and self.memory is not None:
-            raise ConfigurationError(
-                f"the embedding model's weights take {self.weights / 2**20:.1f} MiB and its activations "
-                f"{self.passes / 2**20:.1f} MiB, but {self.device} has {self.memory / 2**20:.1f} MiB free; "
-                "load it with a smaller context or a half-precision dtype."
-            )
-
 
 def plan_embedding(
     folder: Path, options: EmbeddingOptions, free: Callable[[torch.device], int | None] = free_memory
@@ -119,6 +110,36 @@ def plan_embedding(
     )
 
 
+def check_embedding_memory(
+    folder: Path, options: EmbeddingOptions, free: Callable[[torch.device], int | None] = free_memory
+) -> EmbeddingMemoryPlan:
+    """Return the memory plan of an embedding model that fits; arguments as for :func:`plan_embedding`.
+
+    Raises:
+        CheckpointError: see :func:`load_embedder`.
+        ConfigurationError: it does not fit; names the sizes, and options with which it fits.
+    """
+    plan = plan_embedding(folder, options, free)
+    if plan.fits or plan.memory is None:
+        return plan
+    shorter = [options]
+    if (plan.context or 0) > plan.batch_tokens:  # a shorter one than a batch saves nothing
+        shorter.append(replace(options, context=plan.batch_tokens))
+    half = [replace(each, dtype="bfloat16") for each in shorter if each.dtype == "float32"]
+    tried = [*shorter[1:], *half]
+    fitting = next((each for each in tried if plan_embedding(folder, each, lambda _: plan.memory).fits), None)
+    if fitting is None:
+        advice = "it fits in no data type; choose a smaller model, or free memory."
+    else:
+        names = ("context", "dtype")
+        changed = {n: getattr(fitting, n) for n in names if getattr(fitting, n) != getattr(options, n)}
+        advice = f"it fits with {' and '.join(f'{name} {value!r}' for name, value in changed.items())}."
+    raise ConfigurationError(
+        f"the embedding model's weights take {plan.weights / 2**20:.1f} MiB and its activations "
+        f"{plan.passes / 2**20:.1f} MiB, but {plan.device} has {plan.memory / 2**20:.1f} MiB free; {advice}"
+    )
+
+
 def load_embedder(model: str | Path, options: EmbeddingOptions) -> Embedder:
     """Load an embedding model.
 
@@ -132,8 +153,7 @@ def load_embedder(model: str | Path, options: EmbeddingOptions) -> Embedder:
     """
     device = resolve_device(options.device)  # rejects an unavailable device before any file is read
     folder = resolve_checkpoint(model)
-    plan = plan_embedding(folder, options)
-    plan.check()
+    plan = check_embedding_memory(folder, options)
     layout = read_layout(folder)
     tokenizer = TextTokenizer(layout)
     encoder = TextEncoder(layout, options.dtype, device)

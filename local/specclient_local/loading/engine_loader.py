@@ -20,7 +20,7 @@ from specclient_local.drafting.vocabulary_match import METHOD_DESCRIPTIONS, Fore
 from specclient_local.loading.drafter_set import DrafterSet, build_drafters
 from specclient_local.loading.free_memory import free_memory
 from specclient_local.loading.known_costs import keep_costs, known_costs, load_key
-from specclient_local.loading.memory_plan import memory_plans
+from specclient_local.loading.memory_advice import PlannedEngine
 from specclient_local.loading.model_loader import (
     ModelPlacement,
     check_adapters,
@@ -89,8 +89,7 @@ def load_engine(
     draft_adapters = _adapter_folders(draft for _, _, draft in options.adapters)
     for path in paths:
         check_adapters(path, _draft_placement(path, options, draft_adapters))
-    for device, plan in memory_plans(folder, paths, options, context, free_memory, heads=heads).items():
-        plan.check(device)
+    PlannedEngine(folder, paths, options, context, free_memory, heads).check()
     tokenizer = Tokenizer(folder)
     threads = options.threads or threads_for(config)
     with computing_with(threads):  # loading times kernels and passes, so it needs the final thread count

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import torch
 
-from specclient.errors import ConfigurationError
 from specclient_local.loading.model_loader import (
     computes_in_float32,
     draft_runner,
@@ -116,25 +115,19 @@ class DeviceMemoryPlan:
             low, high = (middle, high) if fits else (low, middle - 1)
         return low
 
-    def check(self, device: str) -> None:
-        """Check that the models fit in memory.
+    @property
+    def total_text(self) -> str:
+        """The total in GiB or MiB."""
+        return _gib(self.total)
 
-        Raises:
-            ConfigurationError: they do not; names the sizes, and what would fit.
-        """
-        if self.fits:
-            return
+    def described(self, device: str) -> str:
+        """Return a sentence with what the models need and what a device has; its memory must be known."""
         assert self.memory is not None
         weights = ", ".join(f"the {m.name}'s weights {_gib(m.weights)}" for m in self.models if m.weights)
-        options = [f"a context of {self.max_context}" if self.max_context else ""]
-        options += [f"{self.max_slots} slots" if self.max_slots else ""]
-        fitting = " or ".join(filter(None, options))
-        raise ConfigurationError(
+        return (
             f"{weights}, and keys and values of {self.slots} slots of {self.context} positions take "
             f"{_gib(self.caches)} ({self.kv_per_token} bytes per token); with the activations, that is "
-            f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free. "
-            + (f"There is room for {fitting}: load with " if fitting else "Load with ")
-            + "fewer slots, a smaller context, a half-precision dtype or quantised weights."
+            f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free."
         )
 
     def _caches(self, slots: int, context: int) -> int:

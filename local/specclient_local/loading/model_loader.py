@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.families import families
+from specclient_local.model.families.family import Family
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
@@ -30,6 +32,8 @@ from specclient_local.model.system_memory import release_free_memory
 from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
 from specclient_local.model.weight_shards import WeightShard
 from specclient_local.model.weights import DecoderWeights, check_tensors, load_weights
+
+_log = logging.getLogger("specclient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +251,8 @@ def _own_runner(
 ) -> ModelRunner:
     """Load a checkpoint that the built-in decoder runs; arguments and errors as for :func:`load_model`."""
     config = read_config(folder)
+    if families()[config.model_type].root != Family.root:
+        _log.warning("%s also reads images; only its text part is loaded, and its chats are text.", folder)
     if placed.graphs == "on" and not has_static_shapes(config, placed):
         named = f"{config.model_type} model{' with adapters' if placed.adapted else ''}"
         raise ConfigurationError(

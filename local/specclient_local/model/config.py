@@ -86,7 +86,12 @@ def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> 
 def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
     """Collect the end token ids; a chat model may list more in ``generation_config.json``."""
     path = folder / "generation_config.json"
-    tables = [raw, read_json(path)] if path.is_file() else [raw]
+    text = raw.get("text_config")  # of a model that also reads images
+    tables = [
+        raw,
+        *([text] if isinstance(text, dict) else []),
+        *([read_json(path)] if path.is_file() else []),
+    ]
     found: list[int] = []
     for table in tables:
         value = table.get("eos_token_id")

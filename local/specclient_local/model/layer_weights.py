@@ -143,6 +143,7 @@ class LayerTensors:
         config: the model's configuration.
         hold: returns a matrix as it is kept, quantised or not.
         prefix: begin of the names of the layer's tensors.
+        names: of the checkpoint's tensors, where the family asks for them.
     """
 
     take: TensorReader
@@ -150,10 +151,15 @@ class LayerTensors:
     config: DecoderConfig
     hold: Callable[[Tensor], Tensor] = field(default=lambda matrix: matrix)
     prefix: str = "model.layers.{}."
+    names: frozenset[str] = frozenset()
 
     def read(self, name: str, *shape: int) -> Tensor:
         """Return a tensor of the layer, by its name without the prefix."""
         return self.take(self.prefix.format(self.index) + name, shape)
+
+    def has(self, name: str) -> bool:
+        """Return whether the layer has a tensor, by its name without the prefix."""
+        return self.prefix.format(self.index) + name in self.names
 
     def join(self, tensors: Sequence[Tensor]) -> Tensor:
         """Return tensors one after the other, as rows of one."""

@@ -21,6 +21,10 @@ from specclient_local.model.weights import layer_weights, outer_weights, tensor_
 
 __all__ = ["CheckpointLayers", "stream_weights"]
 
+_LAYERS_PER_RELEASE = 4
+"""Layers after which freed memory is returned to the system. The next layer reuses what is not returned, and
+the system takes as long to grant pages again as packing takes."""
+
 
 class CheckpointLayers(Sequence[LayerWeights]):
     """A checkpoint's layers, each read from its file whenever it is asked for, and not kept.
@@ -61,7 +65,8 @@ class CheckpointLayers(Sequence[LayerWeights]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        release_free_memory()  # of the layer before
+        if index % _LAYERS_PER_RELEASE == 0:
+            release_free_memory()  # of the layers before
         with ExitStack() as stack:
             take = self._opened or tensor_reader(
                 self._folder, self._config, stack, self._dtype, "cpu", keep_int4=self._keep_int4

@@ -38,6 +38,7 @@ from specclient_local.model.layer_weights import (
     TensorReader,
     interleave,
 )
+from specclient_local.model.native.value_check import all_finite
 from specclient_local.model.quantization import quantize_weight
 from specclient_local.model.stored_format import read_stored_format
 from specclient_local.model.weight_shards import WeightShard
@@ -128,7 +129,8 @@ def load_weights(
         take = tensor_reader(folder, config, stack, getattr(torch, dtype), device)
         if shard is not None:
             take, config = shard.reader(take), shard.config(config)
-        return _fused(take, config, quantize)
+        names: frozenset[str] = frozenset() if is_gguf(folder) else tensor_names(folder)
+        return _fused(take, config, quantize, names)
 
 
 def check_tensors(path: Path, config: DecoderConfig) -> None:
@@ -146,23 +148,33 @@ def check_tensors(path: Path, config: DecoderConfig) -> None:
     _fused(entry, config, None)
 
 
-def _fused(take: TensorReader, config: DecoderConfig, quantize: str | None) -> DecoderWeights:
+def _fused(
+    take: TensorReader,
+    config: DecoderConfig,
+    quantize: str | None,
+    names: frozenset[str] = frozenset(),
+) -> DecoderWeights:
     outer = outer_weights(take, config)
-    layers = [layer_weights(take, i, config, quantize) for i in range(config.layers)]
+    layers = [layer_weights(take, i, config, quantize, names) for i in range(config.layers)]
     return replace(outer, layers=layers, head=_held(outer.head, quantize))
 
 
 def outer_weights(take: TensorReader, config: DecoderConfig) -> DecoderWeights:
     """Return the weights outside of the layers."""
     hidden, vocab = config.hidden_size, config.vocab_size
-    embedding = take("model.embed_tokens.weight", (vocab, hidden))
+    family = family_of(config.model_type)
+    embedding = take(f"{family.root}embed_tokens.weight", (vocab, hidden))
     head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
-    norm = family_of(config.model_type).norm(take("model.norm.weight", (hidden,)))
+    norm = family.norm(take(f"{family.root}norm.weight", (hidden,)))
     return DecoderWeights(embedding, [], norm, head)
 
 
 def layer_weights(
-    take: TensorReader, index: int, config: DecoderConfig, quantize: str | None = None
+    take: TensorReader,
+    index: int,
+    config: DecoderConfig,
+    quantize: str | None = None,
+    names: frozenset[str] = frozenset(),
 ) -> LayerWeights:
     """Read and fuse the tensors of a layer.
 
@@ -171,9 +183,11 @@ def layer_weights(
         index: the layer's number.
         config: the model's configuration.
         quantize: format of the matrices; None for that of the checkpoint.
+        names: of the checkpoint's tensors, for families with several layouts.
     """
     hold = partial(_held, quantize=quantize)
-    return family_of(config.model_type).layer(LayerTensors(take, index, config, hold))
+    family = family_of(config.model_type)
+    return family.layer(LayerTensors(take, index, config, hold, f"{family.root}layers.{{}}.", names))
 
 
 def _held(matrix: Tensor, quantize: str | None) -> Tensor:
@@ -234,8 +248,7 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
         CheckpointError: names the first tensor with a value that is not finite.
     """
     for name, tensor in tensors:
-        # The sum is NaN or infinite if any value is; only then are the values checked one by one.
-        if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
+        if not all_finite(tensor):
             count = int((~torch.isfinite(tensor)).sum())
             raise CheckpointError(
                 f"{where}: tensor {name} contains {count} non-finite numbers in "

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from specclient_local.embedding.embedder import Embedder
 from specclient_local.embedding.text_tokens import TextTokens
-from specclient_local.loading.embedding_loader import load_embedder, plan_embedding
+from specclient_local.loading.embedding_loader import check_embedding_memory, load_embedder, plan_embedding
 from specclient_local.loading.embedding_options import EmbeddingOptions
 
 from specclient.errors import BadRequestError, ConfigurationError, ContextOverflowError, EngineError
@@ -159,9 +159,21 @@ def test_a_model_that_does_not_fit_is_refused(embedding_checkpoint) -> None:
     plan = plan_embedding(folder, EmbeddingOptions(), lambda _: 10_000)
     assert not plan.fits
     assert plan.weights == 4 * plan.parameters
-    with pytest.raises(ConfigurationError, match=r"weights take .* MiB .* but cpu has 0\.0 MiB free"):
-        plan.check()
+    with pytest.raises(
+        ConfigurationError, match=r"weights take .* has 0\.0 MiB free; it fits in no data"
+    ):
+        check_embedding_memory(folder, EmbeddingOptions(), lambda _: 10_000)
     assert plan_embedding(folder, EmbeddingOptions(dtype="bfloat16")).weights * 2 == plan.weights
+
+
+def test_the_advice_for_a_model_that_does_not_fit_suffices(embedding_checkpoint) -> None:
+    folder = embedding_checkpoint(kind="bert", pooling="mean")
+    half = plan_embedding(folder, EmbeddingOptions(dtype="bfloat16")).total
+    with pytest.raises(ConfigurationError, match="free; it fits with dtype 'bfloat16'"):
+        check_embedding_memory(folder, EmbeddingOptions(), lambda _: half)
+    check_embedding_memory(folder, EmbeddingOptions(dtype="bfloat16"), lambda _: half)
+    with pytest.raises(ConfigurationError, match="it fits in no data type"):
+        check_embedding_memory(folder, EmbeddingOptions(), lambda _: half - 1)
 
 
 def test_a_context_beyond_the_models_is_refused(embedding_checkpoint) -> None:

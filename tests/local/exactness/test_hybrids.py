@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import shutil
+
 import numpy as np
 import pytest
 import tiny_heads
@@ -42,6 +46,15 @@ FAMILIES = {
     "qwen3_next": {"kind": "qwen3_next", **EXPERTS, **STATES},
     "qwen3_next-some-dense": {"kind": "qwen3_next", "mlp_only_layers": [1], **EXPERTS, **STATES},
     "qwen3_5_text": {"kind": "qwen3_5_text", **STATES},
+    "qwen3_5_moe_text": {"kind": "qwen3_5_moe_text", **EXPERTS, **STATES},
+}
+VISION = {
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_heads": 2,
+    "patch_size": 4,
+    "num_position_embeddings": 16,
 }
 LETTERS = {
     "vocab_size": VOCAB,
@@ -80,6 +93,72 @@ def test_prompts_and_single_tokens_have_the_logits_of_transformers(target):
             done += count
         rows = [runner.score(1, [token])[0] for token in ids[done : done + 12]]
         torch.testing.assert_close(torch.stack(rows), expected[done : done + 12], atol=1e-4, rtol=0)
+
+
+def with_vision(folder, text, *, fused, **more):
+    """Write a model with weights for images, whose text part is that of a checkpoint, and return it."""
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    raw = json.loads((text / "config.json").read_text())
+    kind = raw["model_type"].removesuffix("_text")
+    vision = VISION | {"out_hidden_size": raw["hidden_size"]}
+    config = AutoConfig.for_model(kind, text_config=raw, vision_config=vision, **more)
+    model = AutoModelForImageTextToText.from_config(config).float().eval()
+    own = load_file(text / "model.safetensors")
+    shutil.copytree(text, folder)
+    model.save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors |= {name.replace("model.", "model.language_model.", 1): tensor for name, tensor in own.items()}
+    if fused:
+        tensors = fused_experts(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def fused_experts(tensors):
+    """Return tensors whose experts are two tensors in each layer, as published checkpoints have them."""
+    found, experts = {}, {}
+    for name, tensor in tensors.items():
+        layer, mark, rest = name.partition(".mlp.experts.")
+        if not mark:
+            found[name] = tensor
+            continue
+        number, matrix, _ = rest.split(".")
+        experts.setdefault(layer, {}).setdefault(int(number), {})[matrix] = tensor
+    for layer, own in experts.items():
+        each = [own[i] for i in range(len(own))]
+        gate_up = [torch.cat((one["gate_proj"], one["up_proj"])) for one in each]
+        found[f"{layer}.mlp.experts.gate_up_proj"] = torch.stack(gate_up)
+        found[f"{layer}.mlp.experts.down_proj"] = torch.stack([one["down_proj"] for one in each])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "fused"), [("qwen3_5", False), ("qwen3_5_moe", False), ("qwen3_5_moe", True)]
+)
+def test_of_a_model_with_weights_for_images_the_text_part_is_read(checkpoint, tmp_path, caplog, kind, fused):
+    from transformers import AutoModelForImageTextToText
+
+    folder = with_vision(tmp_path / "vision", checkpoint(**FAMILIES[f"{kind}_text"]), fused=fused)
+    with caplog.at_level(logging.WARNING, logger="specclient"), load(folder, context=64) as engine:
+        answer = engine.generate("def f", max_tokens=12, method="plain").token_ids
+        assert engine.generate("def f", max_tokens=12, method="ngram").token_ids == answer
+    assert "only its text part is loaded" in caplog.text
+    ids = ids_of(40)
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32).eval()
+    runner = load_model(folder, ModelPlacement(), slots=1, context=64)
+    with torch.inference_mode():
+        expected = model(input_ids=torch.tensor([ids])).logits[0]
+        torch.testing.assert_close(runner.read(0, ids), expected, atol=1e-4, rtol=0)
+    assert read_config(folder).eos == (1,), "the text part names it"
+
+
+@pytest.mark.parametrize("text", [None, [], "text"])
+def test_a_model_without_the_shape_of_its_text_part_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3_5", "text_config": text}))
+    with pytest.raises(CheckpointError, match=r"text_config is .*; it must be an object"):
+        read_config(tmp_path)
 
 
 @torch.inference_mode()
@@ -132,7 +211,7 @@ def test_greedy_answers_of_every_method_equal_plain_decoding(target, checkpoint,
     assert accepted > 0
 
 
-@pytest.fixture(scope="module", params=["qwen3_next", "qwen3_5_text"])
+@pytest.fixture(scope="module", params=["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"])
 def letters(request, tmp_path_factory):
     """Write a target over eight letters with an MTP head of its own, and a draft."""
     folder = tmp_path_factory.mktemp("letters")

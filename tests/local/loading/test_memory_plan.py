@@ -199,20 +199,17 @@ def test_the_plan_computes_the_largest_context_and_slot_count(llama):
     assert (unknown.max_context, unknown.max_slots, unknown.fits) == (None, None, True)
 
 
-def test_a_plan_that_does_not_fit_raises_with_all_sizes(llama):
+def test_a_plan_is_described_with_all_sizes(llama):
     plan = DeviceMemoryPlan(
         (ModelMemory("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB
     )
-    with pytest.raises(ConfigurationError) as error:
-        plan.check("cuda:0")
+    described = plan.described("cuda:0")
     for part in (
         "the target's weights 15.0 GiB",
         "64 slots of 32768 positions take 256.0 GiB (131072 bytes per token)",
         "cuda:0 has 80.0 GiB free",
-        f"room for a context of {plan.max_context} or {plan.max_slots} slots",
-        "fewer slots, a smaller context, a half-precision dtype or quantised weights",
     ):
-        assert part in str(error.value)
+        assert part in described
 
 
 def test_models_on_one_device_share_a_plan(checkpoint):
@@ -261,7 +258,7 @@ def test_planned_bytes_of_heads_equal_those_of_loaded_ones(checkpoint, tmp_path,
 def test_loading_a_model_that_does_not_fit_raises_with_the_free_memory(checkpoint, monkeypatch):
     monkeypatch.setattr("specclient_local.loading.engine_loader.free_memory", lambda device: 10 * 2**20)
     load(checkpoint(max_position_embeddings=2048)).close()
-    with pytest.raises(ConfigurationError, match=r"cpu has 10\.0 MiB free. There is room for .* 1\d slots"):
+    with pytest.raises(ConfigurationError, match=r"cpu has 10\.0 MiB free. They fit with .* 1\d slots"):
         load(checkpoint(max_position_embeddings=2048), slots=64)
 
 

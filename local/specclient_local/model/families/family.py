@@ -36,6 +36,7 @@ class Family:
         norms: names of a layer's norms in a checkpoint, by the fields of :class:`LayerWeights`.
         biased: whether the field ``attention_bias`` adds biases to the attention's projections.
         norm_offset: number that is added to the weights of norms.
+        root: begin of the names of the decoder's tensors.
     """
 
     model_types: ClassVar[tuple[str, ...]] = ()
@@ -47,6 +48,7 @@ class Family:
     }
     biased: ClassVar[bool] = False
     norm_offset: ClassVar[float] = 0.0
+    root: ClassVar[str] = "model."
 
     def config(self, fields: ConfigFields) -> DecoderConfig:
         """Read and check a configuration.

@@ -1,12 +1,12 @@
-"""Qwen 3-Next and 3.5 (text): recurrent layers (gated DeltaNet), and some layers of gated attention."""
+"""Qwen 3-Next and 3.5: recurrent layers (gated DeltaNet), and some layers of gated attention."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from specclient.errors import CheckpointError
-from specclient_local.model.architecture import DecoderConfig, DeltaConfig
+from specclient_local.model.architecture import DecoderConfig, DeltaConfig, ExpertsConfig
 from specclient_local.model.checkpoint_files import shown
 from specclient_local.model.families.family import Family
 from specclient_local.model.families.fields import MAX_HEAD_DIM, MAX_HEADS, MAX_WIDTH, ConfigFields
@@ -16,7 +16,12 @@ from specclient_local.model.rope_config import Rope
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from specclient_local.model.layer_weights import DeltaWeights, LayerTensors, LayerWeights
+    from specclient_local.model.layer_weights import (
+        DeltaWeights,
+        ExpertWeights,
+        LayerTensors,
+        LayerWeights,
+    )
 
 _RECURRENT, _FULL = "linear_attention", "full_attention"
 _INTERVAL = 4
@@ -174,6 +179,58 @@ class Qwen35(_Hybrid):
         return tensors.join(
             [tensors.read(f"linear_attn.in_proj_{name}.weight", size, hidden) for name, size in sizes.items()]
         )
+
+
+class Qwen35Moe(Qwen35, Qwen3Next):
+    """Qwen 3.5 MoE (text): experts in every layer, one of which computes every row."""
+
+    model_types = ("qwen3_5_moe_text",)
+    defaults: ClassVar[dict[str, int]] = {"num_experts": 256, "moe_intermediate_size": 512}
+
+    def config(self, fields: ConfigFields) -> DecoderConfig:
+        """Read and check a configuration; see :class:`Family`."""
+        own = {name: value for name, value in self.defaults.items() if fields.raw.get(name) is None}
+        raw = {**fields.raw, **own, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+        raw["intermediate_size"] = raw["moe_intermediate_size"]  # no layer has another network
+        return super().config(replace(fields, raw=raw))
+
+    def experts(self, tensors: LayerTensors, experts: ExpertsConfig) -> tuple[ExpertWeights, ...]:
+        """Return the experts of a layer, which a checkpoint has matrix by matrix, or in two tensors."""
+        count, hidden, width = experts.count, tensors.config.hidden_size, experts.width
+        if not tensors.has("mlp.experts.gate_up_proj"):
+            return super().experts(tensors, experts)
+        gate_up = tensors.read("mlp.experts.gate_up_proj", count, 2 * width, hidden)
+        down = tensors.read("mlp.experts.down_proj", count, hidden, width)
+        return tuple(tensors.expert(gate_up[i], down[i]) for i in range(count))
+
+
+class _TextPart(Family):
+    """Reads the text part of a model that also has weights for images, which are not read."""
+
+    root = "model.language_model."
+
+    def config(self, fields: ConfigFields) -> DecoderConfig:
+        """Read and check the configuration of the text part; see :class:`Family`."""
+        text = fields.raw.get("text_config")
+        if not isinstance(text, dict):
+            raise CheckpointError(
+                f"{fields.path}: text_config is {shown(text)}; it must be an object with the shape of the "
+                "text part. Download the checkpoint again."
+            )
+        tied = fields.raw.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        return super().config(replace(fields, raw={**text, "tie_word_embeddings": tied}))
+
+
+class Qwen35Vision(_TextPart, Qwen35):
+    """Qwen 3.5 with weights for images."""
+
+    model_types = ("qwen3_5",)
+
+
+class Qwen35MoeVision(_TextPart, Qwen35Moe):
+    """Qwen 3.5 MoE with weights for images."""
+
+    model_types = ("qwen3_5_moe",)
 
 
 def _is_recurrent(tensors: LayerTensors) -> bool:

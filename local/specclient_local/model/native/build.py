@@ -19,7 +19,8 @@ from specclient_local.model.native.library_cache import cache_folder, cached_lib
 _LOG = logging.getLogger("specclient")
 _FOLDER = Path(__file__).parent
 _SOURCES = (
-    "matmul.h", "dot_products.h", "row_ops.h", "thread_team.h", "forward_pass.h", "pack.h", "entry_points.c",
+    "matmul.h", "dot_products.h", "row_ops.h", "thread_team.h", "forward_pass.h", "pack.h",
+    "value_check.h", "entry_points.c",
 )  # fmt: skip
 _FLAGS = (
     *("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts"),
@@ -70,6 +71,11 @@ def library() -> ctypes.CDLL | None:
             "the engine's passes could not be compiled, so torch is used, which is slower: %s", reason
         )
         return None
+
+
+def loaded_library() -> ctypes.CDLL | None:
+    """Return the library if the process has loaded it already; nothing is compiled."""
+    return library() if library.cache_info().currsize else None
 
 
 def _compiler() -> list[str] | None:

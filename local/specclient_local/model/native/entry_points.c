@@ -1,6 +1,7 @@
 /* The exported functions: passes, draft chains, greedy rounds and Medusa heads, each run by a team of threads. */
 #include "forward_pass.h"
 #include "pack.h"
+#include "value_check.h"
 
 void specclient_pass(const Pass *pass) { run_on_team(run_pass, pass, pass->threads); }
 

@@ -82,7 +82,13 @@ def pair(request, checkpoint):
 
 def test_every_family_that_is_not_of_the_llama_layout_is_covered():
     older = {"llama", "mistral", "qwen2", "qwen3", "mimo"}  # in test_decoder.py and heads/test_mtp.py
-    older |= {"qwen3_next", "qwen3_5_text"}  # in exactness/test_hybrids.py
+    older |= {
+        "qwen3_next",
+        "qwen3_5",
+        "qwen3_5_text",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+    }  # in test_hybrids.py
     assert {VARIANTS[name]["kind"] for name in VARIANTS} == set(families()) - older
 
 
