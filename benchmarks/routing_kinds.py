@@ -26,6 +26,7 @@ from specclient.routing.simulate.policy_selector import PolicySelector, permitte
 from specclient.routing.simulate.replay import ReplayResult, replay_calls
 from specclient.routing.simulate.scenario import SimulatedCall
 from specclient.routing.simulate.world import World
+from specclient.types.criterion import PromptTask
 from specclient.types.policy import Policy
 
 KINDS = tuple(kind.task for kind in MIXED_WORLD.kinds)
@@ -48,7 +49,7 @@ class KindOracle:
         self,
         judge: GroundTruth,
         rank: Callable[[float, RouteTruth], tuple[float, ...]],
-        parameters: Mapping[str, float],
+        parameters: Mapping[PromptTask, float],
     ) -> None:
         self._judge, self._rank, self._parameters = judge, rank, parameters
 
@@ -90,7 +91,7 @@ def figures(played: ReplayResult) -> dict[str, Any]:
 
 
 def cheapest(
-    run: Callable[[Mapping[str, float]], dict[str, Any]],
+    run: Callable[[Mapping[PromptTask, float]], dict[str, Any]],
     low: float,
     high: float,
     middle: Callable[[float, float], float],
@@ -122,10 +123,10 @@ def compared(seed: int, calls: int, *, oracles: bool) -> dict[str, dict[str, Any
     if not oracles:
         return found
 
-    def probability(required: Mapping[str, float]) -> dict[str, Any]:
+    def probability(required: Mapping[PromptTask, float]) -> dict[str, Any]:
         return figures(replay_calls(world, KindOracle(judge, by_probability, required), judge))
 
-    def price(prices: Mapping[str, float]) -> dict[str, Any]:
+    def price(prices: Mapping[PromptTask, float]) -> dict[str, Any]:
         return figures(replay_calls(world, KindOracle(judge, by_price, prices), judge))
 
     for name, together in (("oracle, for all calls", True), ("oracle, for each task", False)):
@@ -153,9 +154,9 @@ def main() -> None:
     usual = [run[names[0]]["cost"] for run in runs.values()]
     for name in names:
         costs = [run[name]["cost"] for run in runs.values()]
-        missed = {kind: fmean(run[name]["missed"][kind] for run in runs.values()) for kind in KINDS}
+        means = {kind: fmean(run[name]["missed"][kind] for run in runs.values()) for kind in KINDS}
         over = sum(costs) / sum(usual) - 1
-        shares = ", ".join(f"{kind} {share:.1%}" for kind, share in missed.items())
+        shares = ", ".join(f"{kind} {share:.1%}" for kind, share in means.items())
         print(f"all      {name:29} ${fmean(costs):.3f} ({over:+.1%}), missed: {shares}")
     print(json.dumps(runs))
 
