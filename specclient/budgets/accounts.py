@@ -120,10 +120,12 @@ class ThresholdReached(NamedTuple):
     spent: int
 
 
-def scope_of(route: Decision, tags: Mapping[str, str], session: str | None) -> BudgetScope:
+def scope_of(
+    route: Decision, tags: Mapping[str, str], session: str | None, *, by_judge: bool = False
+) -> BudgetScope:
     """Return the properties of a call by which budgets count it."""
     models = (f"{route.provider}/{route.model}", route.model, route.chosen)
-    return BudgetScope(route.provider, models, tags, session)
+    return BudgetScope(route.provider, models, tags, session, by_judge)
 
 
 def account_at(budget: Budget, subject: str, now: datetime) -> BudgetAccount:

@@ -33,7 +33,7 @@ from specclient.budgets.messages import (
     announce_thresholds,
     ledger_failure,
     refusal_error,
-    warn_unpriced,
+    strict_account,
     warn_unwritten,
 )
 from specclient.budgets.tables import BudgetTransaction
@@ -251,7 +251,7 @@ class Budgets:
         engine_context: EngineContext | None = None,
     ) -> _OpenCall:
         options = request.options
-        scope = scope_of(route, options.tags, options.session)
+        scope = scope_of(route, options.tags, options.session, by_judge=options.by_judge)
         counted = self.accounts_of(scope)
         held = [each for each in counted if each.budget.mode == "hard"]
         strict = any(each.budget.unpriced == "refuse" for each in held)
@@ -270,16 +270,9 @@ class Budgets:
     def _reserve_in(self, id_: str, entry: _OpenCall, tables: BudgetTransaction) -> BudgetStatus | None:
         """Reserve the upper bound of a call; return the status of an account that has too little left."""
         now, bound = self.now().timestamp(), entry.upper_bound()
-        if not bound.priced:
-            for each in entry.held:
-                if each.budget.usd is not None and each.budget.unpriced == "refuse":
-                    return tables.status(each)
-                if each.budget.usd is not None:
-                    warn_unpriced(each.budget.name, entry.route)
-        if bound.unbounded is not None:
-            for each in entry.held:
-                if each.budget.usd is not None and each.budget.unpriced == "refuse":
-                    return tables.status(each)
+        strict = strict_account(((each, bound) for each in entry.held), entry.route)
+        if strict is not None:
+            return tables.status(strict)
         if abs(now - self._expired_at) >= EXPIRY_S:
             self._expired_at = now
             tables.expire(now)

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from specclient.budgets.accounts import BudgetAccount, BudgetCharge, BudgetStatus, CallBound, scope_of
 from specclient.budgets.bounds import bound_of
 from specclient.budgets.budgets import Budgets
-from specclient.budgets.messages import ledger_failure, refusal_error, warn_unpriced
+from specclient.budgets.messages import ledger_failure, refusal_error, strict_account
 from specclient.budgets.tables import BudgetTransaction
 from specclient.budgets.worker import BudgetTask
 from specclient.errors import LedgerError
@@ -84,7 +84,7 @@ class LateCharges:
             the line.
         """
         options = request.options
-        scope = scope_of(route, options.tags, options.session)
+        scope = scope_of(route, options.tags, options.session, by_judge=options.by_judge)
         held = [each for each in self._budgets.accounts_of(scope) if each.budget.mode == "hard"]
         if not held:
             return None
@@ -115,13 +115,9 @@ class LateCharges:
 
         def reserve(tables: BudgetTransaction) -> BudgetStatus | None:
             tables.expire(self._budgets.now().timestamp())
-            for each, bound in job.held.items():
-                if each.budget.usd is not None and not bound.priced:
-                    warn_unpriced(each.budget.name, job.route)
-            refusing = (each for each, bound in job.held.items() if _is_refused(each, bound))
-            account = next(refusing, None)
-            if account is not None:
-                return tables.status(account)
+            strict = strict_account(job.held.items(), job.route)
+            if strict is not None:
+                return tables.status(strict)
             return tables.reserve_each(token, job.held, until)
 
         try:
@@ -171,13 +167,6 @@ class LateCharges:
 def _charge(call: Call) -> BudgetCharge:
     nano, usage = call.cost.nano, call.usage
     return BudgetCharge(nano or 0, (usage.prompt or 0) + (usage.completion or 0), unpriced=nano is None)
-
-
-def _is_refused(account: BudgetAccount, bound: CallBound) -> bool:
-    """Return whether a strict budget in dollars refuses a job, a line of which has no known bound."""
-    budget = account.budget
-    unknown = not bound.priced or bound.unbounded is not None
-    return unknown and budget.usd is not None and budget.unpriced == "refuse"
 
 
 def _sum(one: CallBound, other: CallBound) -> CallBound:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
 
@@ -16,7 +16,7 @@ __all__ = [
     "announce_thresholds",
     "ledger_failure",
     "refusal_error",
-    "warn_unpriced",
+    "strict_account",
     "warn_unwritten",
 ]
 
@@ -119,8 +119,29 @@ def amount(budget: Budget, count: int) -> Decimal | int:
     return count if budget.tokens is not None else Decimal(count) / NANO
 
 
+def strict_account(held: Iterable[tuple[BudgetAccount, CallBound]], route: str) -> BudgetAccount | None:
+    """Return the first account whose strict budget in dollars refuses an unknown bound; None if none does.
+
+    Warn, once for each, of the other budgets in dollars that count a route without a price as 0.
+
+    Args:
+        held: the accounts, each with the bound that it reserves.
+        route: of the call, for the warning.
+    """
+    strict = None
+    for account, bound in held:
+        budget = account.budget
+        if budget.usd is None or (bound.priced and bound.unbounded is None):
+            continue
+        if budget.unpriced == "refuse":
+            strict = strict or account
+        elif not bound.priced:
+            _warn_unpriced(budget.name, route)
+    return strict
+
+
 @lru_cache(maxsize=1024)
-def warn_unpriced(budget: str, route: str) -> None:
+def _warn_unpriced(budget: str, route: str) -> None:
     """Warn once that a budget counts the calls of a route as 0."""
     logger.warning(
         "budget %r counts calls of %s as $0: no price is known; set [prices.%s] in specclient.toml, or "

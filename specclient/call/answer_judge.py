@@ -75,7 +75,7 @@ class AnswerJudge:
         Prompts with pictures are not judged, nor are those that may not be sent to the judge by the call's
         policy or permit.
         """
-        if request.operation not in _JUDGED or JUDGE_TAG in request.options.tags:
+        if request.operation not in _JUDGED or request.options.by_judge:
             return False
         if len(self._tasks) >= _AT_ONCE or self._dice.random() >= self._settings.share:
             return False
@@ -144,7 +144,7 @@ class AnswerJudge:
             ],
             "max_completion_tokens": self._settings.max_tokens,
         }
-        options = PerCallOptions(tags={JUDGE_TAG: "1"}, cache=False)
+        options = PerCallOptions(tags={JUDGE_TAG: "1"}, cache=False, by_judge=True)
         return Request(inference_methods.CHAT, self._settings.model, params, options=options)
 
     def _warn(self, message: str) -> None:

@@ -82,5 +82,6 @@ def draft_request(request: Request, draft: str, **changes: Any) -> Request:
         drop_params=True,
         tags=own.tags,
         session=own.session,
+        by_judge=own.by_judge,
     )
     return Request(request.method, draft, {**params, **changes}, options=options)

@@ -14,7 +14,7 @@ from specclient.types.budget import Budget
 
 __all__ = ["JUDGE_BUDGET", "JUDGE_TAG", "JudgeSettings"]
 
-#: The tag of the judge's own calls, and the name of the budget that counts them.
+#: The tag of the judge's own calls in the ledger, and the name of the budget that counts them.
 JUDGE_TAG, JUDGE_BUDGET = "quality_judge", "quality_judge"
 
 RUBRIC = (
@@ -58,7 +58,8 @@ class JudgeSettings(SettingsTable):
         return model
 
     def budget(self) -> Budget:
-        """Return the budget of the judge's calls, which all programs with the same ledger share."""
-        return Budget(
-            name=JUDGE_BUDGET, usd=self.usd_per_day, period="day", tag=f"{JUDGE_TAG}=1", unpriced="refuse"
-        )
+        """Return the budget of the judge's calls, which all programs with the same ledger share.
+
+        It does not go by their tag, which a caller may give to other calls.
+        """
+        return Budget(name=JUDGE_BUDGET, usd=self.usd_per_day, period="day", judge=True, unpriced="refuse")

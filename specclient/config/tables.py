@@ -235,6 +235,7 @@ class BudgetSettings(SettingsTable):
     model: str | None = None
     tag: str | None = None
     session: str | None = None
+    judge: bool = False
     mode: str = "hard"
     unpriced: str = "allow"
 

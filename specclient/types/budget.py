@@ -36,12 +36,14 @@ class BudgetScope(NamedTuple):
         provider: the provider that serves the call.
         models: the names of its model: the route, and the name that is sent.
         tags, session: as the caller gave them.
+        by_judge: whether the answer judge makes the call. A caller cannot set it.
     """
 
     provider: str
     models: tuple[str, ...]
     tags: Mapping[str, str]
     session: str | None
+    by_judge: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +59,7 @@ class Budget:
             matches any ending (``openai/gpt-4.1*``).
         tag: count only calls with this tag, ``name=value``; for ``name=*``, each value has its own limit.
         session: count only calls of this session; for ``*``, each session has its own limit.
+        judge: count only calls by which the answer judge scores answers.
         mode: ``hard`` refuses a call that could exceed the limit, before it is sent; ``soft`` only notifies.
         unpriced: how a limit in dollars treats models without a price: ``allow`` counts their calls as 0 and
             warns; ``refuse`` refuses them, and calls whose cost has no upper bound, if the mode is ``hard``.
@@ -75,6 +78,7 @@ class Budget:
     model: str | None = None
     tag: str | None = None
     session: str | None = None
+    judge: bool = False
     mode: BudgetMode = "hard"
     unpriced: UnpricedRule = "allow"
     notify: Callable[[BudgetNotice], object] | None = field(default=None, repr=False, compare=False)
@@ -97,6 +101,8 @@ class Budget:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, str) or not value):
                 raise self._wrong(name, f"is {value!r}; it must be a text")
+        if not isinstance(self.judge, bool):
+            raise self._wrong("judge", f"is {self.judge!r}; it must be true or false")
         if self.tag is not None and not all(self.tag.partition("=")):
             raise self._wrong("tag", f"is {self.tag!r}; write 'name=value', or 'name=*' for each value")
         if self.model is not None and "*" in self.model[:-1]:
@@ -126,6 +132,8 @@ class Budget:
 
     def subject(self, scope: BudgetScope) -> str | None:
         """Return the key of the limit that counts a call: empty for a single limit; None if none does."""
+        if self.judge and not scope.by_judge:
+            return None
         if self.provider is not None and self.provider != scope.provider:
             return None
         if self.model is not None and not any(map(self._fits, scope.models)):

@@ -97,6 +97,7 @@ class PerCallOptions:
         keeps_received: whether the chunks of a stream keep the JSON that they came in, so that it can be sent
             on as it is. Only for calls with a named model and without a strategy: others change chunks.
         cache: how the call uses the response cache; False for not at all, None for the client's setting.
+        by_judge: whether the answer judge makes the call; no option or header of a caller sets it.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -117,6 +118,7 @@ class PerCallOptions:
     owner: str = ""
     keeps_received: bool = False
     cache: CacheOptions | Literal[False] | None = None
+    by_judge: bool = False
 
 
 @dataclass(frozen=True, slots=True)

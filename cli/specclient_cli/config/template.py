@@ -173,6 +173,7 @@ TEMPLATE = """\
 #model = "openai/gpt-4.1*"
 #tag = "team=search"
 #session = "*"
+#judge = false                   # true: only calls of the [judge]
 #mode = "hard"
 #unpriced = "allow"
 #[budgets.everything]

@@ -13,9 +13,9 @@ from specclient.types.criterion import CRITERIA
 from specclient.types.policy import Policy
 from specclient_cli.common import options, parameter_types, render
 from specclient_cli.common.state import State, pass_state
+from specclient_cli.route.simulation_source import SimulationSource
 
 if TYPE_CHECKING:
-    from specclient.routing.simulate.arrivals import Arrivals
     from specclient.routing.simulate.comparison import Comparison
     from specclient.routing.simulate.results import ReplaySummary
     from specclient.routing.simulate.trace import Trace
@@ -83,22 +83,7 @@ _FEW = 30
 )
 @options.json_option
 @pass_state
-def command(  # noqa: PLR0917 - click passes them by name
-    state: State,
-    /,
-    trace: Path | None,
-    world: str | None,
-    calls: int | None,
-    stretch: float | None,
-    skip_calls: int | None,
-    skip_invalid: bool,
-    longest_gap: float | None,
-    warm: int,
-    seed: int,
-    save: Path | None,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def command(state: State, /, warm: int, as_json: bool, **given: Any) -> None:
     """Replay calls under a policy and compare it with fixed routes.
 
     The comparison includes every fixed route and two oracles. Nothing is sent.
@@ -127,71 +112,17 @@ def command(  # noqa: PLR0917 - click passes them by name
     Environment: SPECCLIENT_CONFIG (for --policy, and the addresses that --local-only permits).
     """
     from specclient.routing.simulate.comparison import compare  # noqa: PLC0415 - slow, and only needed here
-    from specclient.routing.simulate.trace import dump_trace, load_trace  # noqa: PLC0415
 
-    if trace is None and world is None:
-        raise click.UsageError("Give a TRACE, --world NAME, or both.")
-    if world is None and (save is not None or calls is not None or warm):
-        raise click.UsageError("--save, --calls and --warm need --world.")
-    of_trace = skip_invalid or any(each is not None for each in (stretch, skip_calls, longest_gap))
-    if (trace is None or world is None) and of_trace:
-        raise click.UsageError(
-            "--stretch, --skip-calls, --skip-invalid and --longest-gap need a TRACE and --world."
-        )
+    source = SimulationSource(**{name: given.pop(name) for name in SimulationSource._fields})
+    source.check(warm=warm)
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
-    ground: World | Trace
-    if world is None:
-        assert trace is not None
-        destinations = state.async_client(settings).router.destinations
-        ground = load_trace(trace, seed=seed, is_local=destinations.stays_local)
-    else:
-        arrivals = None
-        if trace is not None:
-            arrivals = _arrivals(
-                trace, skip_calls, calls, stretch, skip_invalid=skip_invalid, longest_gap=longest_gap
-            )
-        ground = _world(world, seed, calls, arrivals)
-        if save is not None:
-            save.write_text("".join(dump_trace(ground)), encoding="utf-8")
-    found = compare(ground, policy, seed=seed, warm=warm)
+    ground = source.scenario(state, settings)
+    found = compare(ground, policy, seed=source.seed, warm=warm)
     if as_json:
         click.echo(json.dumps(_values(ground, found)))
     else:
         _show(ground, policy, found)
-
-
-def _arrivals(
-    file: Path,
-    skip: int | None,
-    calls: int | None,
-    stretch: float | None,
-    *,
-    skip_invalid: bool,
-    longest_gap: float | None,
-) -> Arrivals:
-    from specclient.routing.simulate.arrivals import read_arrivals  # noqa: PLC0415
-
-    found = read_arrivals(
-        file,
-        stretch=stretch or 1.0,
-        skip=skip or 0,
-        most=calls,
-        skip_invalid=skip_invalid,
-        longest_gap_s=longest_gap,
-    )
-    if found.skipped:
-        lines = "1 line was" if len(found.skipped) == 1 else f"{len(found.skipped):,} lines were"
-        click.echo(f"{lines} skipped or moved; the first: {found.skipped[0]}", err=True)
-    return found
-
-
-def _world(name: str, seed: int, calls: int | None, arrivals: Arrivals | None) -> World:
-    from specclient.routing.simulate.world import WORLDS, World  # noqa: PLC0415
-
-    if name not in WORLDS:
-        raise click.UsageError(f"There is no world {name!r}; the worlds are: {', '.join(WORLDS)}.")
-    return World(WORLDS[name], seed, calls=calls, arrivals=arrivals)
 
 
 def _show(ground: World | Trace, policy: Policy, found: Comparison) -> None:

@@ -46,12 +46,21 @@ SCOPE = BudgetScope("openai", ("openai/gpt-4.1", "gpt-4.1"), {"team": "search", 
         ({"tag": "user=*"}, False),
         ({"session": "run-7"}, True),
         ({"session": "run"}, False),
+        ({"judge": True}, False),
         ({"provider": "openai", "model": "gpt-4.1", "tag": "env=prod", "session": "*"}, True),
         ({"provider": "openai", "model": "gpt-4.1", "tag": "env=dev", "session": "*"}, False),
     ],
 )
-def test_the_calls_that_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
+def test_the_calls_that_a_budget_counts(given_: dict[str, Any], fits: bool) -> None:
     assert (Budget(name="b", usd=1, **given_).subject(SCOPE) is not None) is fits
+
+
+def test_a_budget_of_the_judge_counts_its_calls_alone_and_others_count_them_too() -> None:
+    judge = SCOPE._replace(tags={}, by_judge=True)
+    counted = [Budget(name="b", usd=1, **each).subject(judge) for each in ({}, {"judge": True})]
+    assert counted == ["", ""]
+    tagged = SCOPE._replace(tags={"quality_judge": "1"})
+    assert Budget(name="b", usd=1, judge=True).subject(tagged) is None
 
 
 @pytest.mark.parametrize(
@@ -68,6 +77,7 @@ def test_the_calls_that_a_budget_counts(given_: dict[str, str], fits: bool) -> N
         ("usd = 1\ntag = 'team'", "budgets.b: tag is 'team'; write 'name=value', or 'name=*' for each value"),
         ("usd = 1\nmodel = 'a*b'", "budgets.b: model is 'a*b'; a '*' is allowed only at its end"),
         ("usd = 1\nmodel = ''", "budgets.b: model is ''; it must be a text"),
+        ("usd = 1\njudge = 'yes please'", "budgets.b.judge is 'yes please': it must be a valid boolean"),
         ("usd = 1\nlimit = 2", "unknown setting 'budgets.b.limit'"),
     ],
 )

@@ -327,6 +327,19 @@ async def test_calls_without_a_price_are_counted_with_a_warning_or_refused(
     assert 'set [prices."mine/free"] in specclient.toml' in warnings[0]
 
 
+async def test_a_strict_budget_refuses_whatever_order_and_the_other_one_warns(
+    factory: BudgetFactory, caplog: Any
+) -> None:
+    unpriced = Decision(chosen="mine/new", provider="mine", model="new")
+    pair = Budget(name="lenient", usd=2), Budget(name="strict", usd=2, unpriced="refuse")
+    for number, budgets in enumerate((pair, pair[::-1])):
+        with pytest.raises(BudgetExceededError, match="budget 'strict' refuses"):
+            await factory.open(*budgets).reserve(str(number), asking(1), unpriced, price_provider=None)
+    warnings = [record.getMessage() for record in caplog.records if "counts calls of" in record.getMessage()]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("budget 'lenient' counts calls of mine/new as $0")
+
+
 def _fields(call: Call) -> dict[str, Any]:
     return {name: getattr(call, name) for name in call.__dataclass_fields__}
 

@@ -15,8 +15,11 @@ from failover_servers import ASK, Kit, answering, kit, status
 from loopback_server import Behaviour
 
 from specclient.call.answer_judge import judged_score
+from specclient.call.request_params import draft_request
+from specclient.types import inference_methods
 from specclient.types.call_score import CallScore
 from specclient.types.policy import Policy
+from specclient.types.request import PerCallOptions, Request
 
 pytestmark = pytest.mark.anyio
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -112,6 +115,26 @@ async def test_judging_stops_when_its_budget_of_the_day_is_used(tmp_path: Path) 
         assert 0 < len(await scores(made)) < 9
         assert len(made.servers[1].requests) == len(await scores(made))
         assert 0 < spent <= 100_000_000
+
+
+async def test_a_call_with_the_judges_tag_is_judged_and_not_counted_in_its_budget(tmp_path: Path) -> None:
+    """A tag is the caller's to write, so it neither uses the judge's dollars up nor avoids a judgement."""
+    async with judged(tmp_path, answering("9"), answering("8")) as made:
+        for tags in ({"quality_judge": "1"}, {}):
+            await ask(made, tags=tags)
+            await scores(made)
+        assert [each.score for each in await scores(made)] == [0.9, 0.8]
+        (account,) = made.client.core.shared.budgets.standings()
+        judgements = [row for row in await made.rows() if row.route == "s1/judge"]
+        assert account.calls == len(judgements) == 2
+        assert account.spent == sum(row.cost_nano or 0 for row in judgements) > 0
+
+
+@pytest.mark.parametrize("by_judge", [False, True])
+def test_requests_to_a_draft_count_where_their_call_counts(by_judge: bool) -> None:
+    options = PerCallOptions(tags={"quality_judge": "1"}, by_judge=by_judge)
+    request = Request(inference_methods.CHAT, "s1/judge", {"messages": ASK}, options=options)
+    assert draft_request(request, "s1/draft").options.by_judge is by_judge
 
 
 async def test_a_judge_without_a_price_is_not_called(tmp_path: Path, caplog) -> None:

@@ -68,7 +68,11 @@ class DraftClient:
         assert self._context.draft is not None
         own = self._context.request.options
         options = PerCallOptions(
-            timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags, session=own.session
+            timeout=own.timeout,
+            deadline_s=own.deadline_s,
+            tags=own.tags,
+            session=own.session,
+            by_judge=own.by_judge,
         )
         if body:
             options = replace(options, body=body)
