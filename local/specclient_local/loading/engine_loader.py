@@ -13,6 +13,7 @@ from specclient.errors import CheckpointError, ConfigurationError
 from specclient.runtime.masked_urls import mask_url
 from specclient.types.request_limits import RequestLimits
 from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.launch_ahead import LaunchAheadSpeculator
 from specclient_local.decoding.sequence_builder import SequenceBuilder
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.round_costs import RoundCosts
@@ -126,7 +127,8 @@ def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOption
     """Return the speculator, with the most common rounds recorded if they run on a device."""
     if not isinstance(target, StaticRunner):
         return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    own = DeviceSpeculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
+    kind = LaunchAheadSpeculator if options.launch_ahead else DeviceSpeculator
+    own = kind(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
     own.record_common(drafters.default)
     return own
 

@@ -75,6 +75,8 @@ class EngineOptions:
             only, so that nobody can learn from timing what others ask. The answer is the same in each case.
         graphs: whether the own decoder's passes have static shapes, which CUDA devices record and replay as
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
+        launch_ahead: whether the next recorded round is launched before the results of the last one are read,
+            so that the device need not wait for the host. Has no effect where passes have no static shapes.
         adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
             target's adapter folder, or to an object with ``path``, ``draft`` (the draft's adapter), or both.
         tensor_parallel: number of devices among which the target's matrices are divided, from ``device`` on,
@@ -104,6 +106,7 @@ class EngineOptions:
     draft_vocabulary: str = "auto"
     adapters: tuple[AdapterPaths, ...] = ()
     tensor_parallel: int = 1
+    launch_ahead: bool = False
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> EngineOptions:
@@ -250,6 +253,10 @@ def _layers(value: object) -> bool:
     )
 
 
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_sharing(value: object) -> bool:
     return isinstance(value, bool) or value == "owner"
 
@@ -277,4 +284,5 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
     (("prefix_cache",), _are("true", "false", "owner"), _is_sharing),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
+    (("launch_ahead",), _are("true", "false"), _is_bool),
 )

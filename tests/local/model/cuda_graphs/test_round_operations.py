@@ -20,12 +20,12 @@ from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs.device_drafts import ModelDraft
-from specclient_local.model.cuda_graphs.device_rounds import (
-    _INTEGERS,
-    _REALS,
-    _RESULT_FIELDS,
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
+from specclient_local.model.cuda_graphs.round_layout import (
+    INTEGERS,
+    REALS,
+    RESULT_FIELDS,
     DeviceRoundRequest,
-    DeviceRounds,
     DeviceRoundShape,
 )
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
@@ -126,7 +126,7 @@ def test_a_round_waits_for_nothing_within_its_budget_of_operations(speculator, m
     rounds, counts = speculator.device_rounds, []
     for batch in (1, SLOTS):
         shape, values = recorded_run(rounds, method, SAMPLING[sampling], batch)
-        output = torch.zeros(shape.slots, shape.depth + _RESULT_FIELDS, dtype=torch.long)
+        output = torch.zeros(shape.slots, shape.depth + RESULT_FIELDS, dtype=torch.long)
         with Watcher() as watcher:
             rounds._round(shape, values, output)
         counts.append(watcher.counts)
@@ -186,9 +186,9 @@ def test_all_tensors_of_a_round_are_on_the_models_device(checkpoint, batch, samp
             cuts=sampling == "cut",
             block=sampling != "greedy",
         )
-        width = _INTEGERS + rounds._tail(shape) + DEPTH + _REALS + 2 * DEPTH + 1
+        width = INTEGERS + rounds._tail(shape) + DEPTH + REALS + 2 * DEPTH + 1
         values = torch.zeros(batch, width, dtype=torch.long, device="meta")
-        output = torch.zeros(batch, DEPTH + _RESULT_FIELDS, dtype=torch.long, device="meta")
+        output = torch.zeros(batch, DEPTH + RESULT_FIELDS, dtype=torch.long, device="meta")
         rounds._round(shape, values, output)
         with pytest.raises((RuntimeError, NotImplementedError)):
             rounds._round(shape, torch.zeros_like(values, device="cpu"), output)
