@@ -92,7 +92,7 @@ class HostBuffers:
         self._buffers = [
             _HostBuffer(
                 torch.zeros(shape, dtype=torch.long, pin_memory=on_gpu),
-                torch.cuda.Event() if on_gpu else None,
+                torch.cuda.Event() if on_gpu else None,  # type: ignore[no-untyped-call]
             )
             for _ in range(2)
         ]
