@@ -27,12 +27,11 @@ from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.length_policy import AdaptiveLength, RecentAcceptance
 from specclient_local.drafting.medusa import MedusaDrafter
-from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
-from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft, ModelDraft
+from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft
 from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
-from specclient_local.model.cuda_graphs.round_layout import DeviceRoundRequest, DeviceRoundResult
-from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
+from specclient_local.model.cuda_graphs.round_layout import DeviceRoundResult
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.model.sampling import NOT_FINITE
 from specclient_local.request.params import Method, SamplingParams
@@ -142,38 +141,6 @@ class DeviceSpeculator(Speculator):
         if recorded == begun[1]:
             params, depth = [entry.sequence.params for entry in group], max(entry.depth for entry in group)
             self._lengths.add(self._drafting(group), depth, params, seconds)
-
-    def record_common(self, method: Method) -> None:
-        """Record the rounds that requests of a method need most, so that none is recorded while they run.
-
-        These are chunks of prompts, plain rounds, and rounds with ``DEFAULT_DRAFT_LENGTH`` tokens, greedy and
-        sampled, for every number of slots that is recorded. Other shapes are recorded when they first occur.
-        Does nothing on a device without recordings.
-
-        Args:
-            method: the default method of requests.
-
-        Raises:
-            EngineError: a round does not fit into the device's memory.
-        """
-        target = self.device_rounds.target
-        if not target.recorder.records:
-            return
-        drafter = method if method in self._drafts else None
-        draft = self._drafts.get(method)
-        for runner in (target, *([draft.runner] if isinstance(draft, ModelDraft) else [])):
-            for rows in PROMPT_ROWS:
-                runner.prefill(0, [0] * min(rows, runner.context))
-                runner.truncate(0, 0)
-        for slots in target.batch_sizes:
-            for depth in (0,) if drafter is None else (0, DEFAULT_DRAFT_LENGTH):
-                for temperature in (0.0, 1.0):
-                    params, numbers = SamplingParams(temperature=temperature), [0.5] * (2 * depth + 1)
-                    requests = [
-                        DeviceRoundRequest(slot, (0, 0), 1, depth, params, uniform=numbers)
-                        for slot in range(slots)
-                    ]
-                    self.device_rounds.run(requests, drafter)
 
     def _grows_trees(self, sequence: Sequence) -> bool:
         """Return whether a sequence's rounds verify trees; those with a draft on the device do not."""

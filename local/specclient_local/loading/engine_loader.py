@@ -12,6 +12,7 @@ import torch
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient.runtime.masked_urls import mask_url
 from specclient.types.request_limits import RequestLimits
+from specclient_local.decoding.common_recordings import record_common
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.launch_ahead import LaunchAheadSpeculator
 from specclient_local.decoding.sequence_builder import SequenceBuilder
@@ -129,7 +130,7 @@ def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOption
         return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
     kind = LaunchAheadSpeculator if options.launch_ahead else DeviceSpeculator
     own = kind(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    own.record_common(drafters.default)
+    record_common(own.device_rounds, drafters.default)
     return own
 
 
