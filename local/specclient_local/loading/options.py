@@ -151,6 +151,11 @@ class EngineOptions:
                 f"adapters is {self.adapters!r}, but there is no draft; name one, or leave out the draft's "
                 "adapters."
             )
+        if self.launch_ahead and self.graphs == "off":
+            raise ConfigurationError(
+                "launch_ahead is True, but graphs is 'off', and only recorded rounds can be launched ahead; "
+                "leave one of them out."
+            )
         self._check_division()
         missing = None
         if self.method in ("draft", "union") and not self.draft:
@@ -198,6 +203,7 @@ class EngineOptions:
 _UNDIVIDED = (
     ("runner", "hf", "only the built-in decoder divides a model"),
     ("graphs", "on", "passes of a divided model are not recorded"),
+    ("launch_ahead", True, "passes of a divided model are not recorded"),
 )
 
 _DRAFT_OPTIONS = ("draft_dtype", "draft_device", "draft_quantize")
