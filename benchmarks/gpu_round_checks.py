@@ -17,8 +17,13 @@ import torch
 from gpu_bench import Bench
 from gpu_layer_checks import Figures, device_of, wait
 from gpu_measures import TINY_PLAN, Plan, Results
+from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.launch_ahead import LaunchAheadSpeculator
 from specclient_local.decoding.round_entry import RoundResult
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.drafter import Drafter
 from specclient_local.engine.engine import Engine
+from specclient_local.request.params import Method
 
 _CODE = "def fibonacci(n):\n"
 _NEW = 96
@@ -91,6 +96,51 @@ def gaps(tiny: bool) -> Figures:
                 "host_share": 1.0 - device / wall,
             }
     return found
+
+
+def ahead(tiny: bool) -> Figures:
+    """Time rounds that wait for the last one's tokens, and rounds that are launched before; greedy.
+
+    Times are of whole loops, with the host's work between rounds but without that on text and streams.
+    """
+    own, found = bench(tiny, (1, 3) if tiny else (1, 16, 64)), Figures()
+    drafters: dict[Method, Drafter] = {"draft": DraftModel(own.pair.draft, own.config.vocab_size)}
+    kinds = {"waits": DeviceSpeculator, "ahead": LaunchAheadSpeculator}
+    speculators = {name: kind(own.pair.target, drafters) for name, kind in kinds.items()}
+    for batch in own.plan.batches:
+        for depth in (0, 4):
+            timed = {name: _timed_rounds(own, each, batch, depth) for name, each in speculators.items()}
+            seconds = {name: taken for name, (taken, _) in timed.items()}
+            found[f"{batch} requests, depth {depth}"] = {
+                **{f"{name}_ms": 1e3 * taken for name, taken in seconds.items()},
+                "ahead_over_waits": seconds["ahead"] / seconds["waits"],
+                "same": timed["ahead"][1] == timed["waits"][1],
+            }
+    return found
+
+
+def _timed_rounds(
+    own: Bench, speculator: DeviceSpeculator, batch: int, depth: int
+) -> tuple[float, list[list[int]]]:
+    """Return the mean seconds of a round of greedy requests, and their tokens."""
+    requests = [own.request(slot, depth, 0.0, None) for slot in range(batch)]
+    for request in requests:
+        while not speculator.prefill(request):
+            pass
+    begun = 0.0
+    for turn in range(own.plan.warm + own.plan.rounds):
+        if turn == own.plan.warm:
+            begun = time.perf_counter()
+        for request, outcome in zip(requests, speculator.round_ahead(requests), strict=True):
+            if isinstance(outcome, Exception):
+                raise outcome
+            for token in () if outcome is None else outcome.tokens:
+                request.take(token)
+    seconds = (time.perf_counter() - begun) / own.plan.rounds
+    tokens = [request.new_tokens for request in requests]
+    for request in requests:
+        speculator.end(request)
+    return seconds, tokens
 
 
 def sampling(tiny: bool) -> Figures:

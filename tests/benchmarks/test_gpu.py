@@ -109,6 +109,7 @@ CHECKED = {
     "prefill": lambda results: len(results) == 8,
     "recordings": lambda results: len(results["first rounds"]) == 12,
     "gaps": lambda results: all(row["round_ms"] > 0 for row in results.values()),
+    "ahead": lambda results: {row["same"] for row in results.values()} == {True},
     "sampling": lambda results: len(results) == 6,
     "identity": lambda results: set(results.values()) == {"same"},
     "profile": lambda results: all(row["launches"] > 0 for row in results.values()),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from specclient_local.drafting.length_policy import AdaptiveLength, CommonLength, RecentAcceptance
-from specclient_local.model.cuda_graphs.device_rounds import cuts
+from specclient_local.model.cuda_graphs.round_layout import cuts
 from specclient_local.request.params import Method, SamplingParams
 
 
@@ -20,6 +20,7 @@ class CommonLengths:
     def __init__(self, methods: Iterable[Method], sizes: Sequence[int]) -> None:
         self._by_method = {method: CommonLength() for method in methods}
         self._recent = {method: RecentAcceptance() for method in self._by_method}
+        self._kept: dict[Method, int] = {}
         self._sizes = sizes
 
     @property
@@ -41,6 +42,8 @@ class CommonLengths:
     ) -> int:
         """Return the number of tokens that the requests of a method draft in a round.
 
+        It is the length of :meth:`keep`, once, if there is one.
+
         Args:
             method: the method.
             policies: of its requests that adapt.
@@ -48,8 +51,14 @@ class CommonLengths:
             running: number of sequences that run, with or without drafts.
             params: of all requests that may draft.
         """
+        if method in self._kept:
+            return self._kept.pop(method)
         kind = self._kind(params, running)
         return self._by_method[method].next(policies, context, running - len(policies), kind)
+
+    def keep(self, lengths: Mapping[Method, int]) -> None:
+        """Keep lengths that were chosen for a round that was not launched, for the next one."""
+        self._kept.update(lengths)
 
     def add(
         self, drafter: Method | None, depth: int, params: Sequence[SamplingParams], seconds: float

@@ -9,7 +9,7 @@ from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft, EagleDraft, MedusaDraft, ModelDraft
-from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest
+from specclient_local.model.cuda_graphs.round_layout import DeviceRoundRequest
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.heads.eagle_runner import EaglePasses
 from specclient_local.model.heads.medusa import MedusaHeads
@@ -27,12 +27,14 @@ class DeviceRoundEntry:
         drafter: the drafter of its method; None if it decodes plainly.
         depth: number of tokens to draft.
         tree: the chain of a drafter without a model; empty if the draft model drafts.
+        wanted: the length that was chosen for all requests that adapt, which ``depth`` cannot exceed.
     """
 
     sequence: Sequence
     drafter: Drafter | None = None
     depth: int = 0
     tree: TokenTree = EMPTY_TREE
+    wanted: int = 0
 
     def request(self, depth: int, tail: int) -> DeviceRoundRequest:
         """Return the request in a round.

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import fields
+from typing import ClassVar
 
 import torch
 
@@ -26,15 +27,11 @@ from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.length_policy import AdaptiveLength, RecentAcceptance
 from specclient_local.drafting.medusa import MedusaDrafter
-from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts
-from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft, ModelDraft
-from specclient_local.model.cuda_graphs.device_rounds import (
-    DeviceRoundRequest,
-    DeviceRoundResult,
-    DeviceRounds,
-)
-from specclient_local.model.cuda_graphs.static_runner import PROMPT_ROWS, StaticRunner
+from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
+from specclient_local.model.cuda_graphs.round_layout import DeviceRoundResult
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.model.sampling import NOT_FINITE
 from specclient_local.request.params import Method, SamplingParams
@@ -69,7 +66,10 @@ class DeviceSpeculator(Speculator):
 
     Attributes:
         device_rounds: the rounds on the device.
+        continued: whether they can be continued before their results are read.
     """
+
+    continued: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class DeviceSpeculator(Speculator):
         super().__init__(target, drafters, costs, sharing=sharing)
         drafts = {method: device_draft(drafter, target) for method, drafter in self.drafters.items()}
         self._drafts: dict[str, DeviceDraft] = {m: draft for m, draft in drafts.items() if draft is not None}
-        self.device_rounds = DeviceRounds(target, self._drafts)
+        self.device_rounds = DeviceRounds(target, self._drafts, continued=self.continued)
         self._supported: dict[int, tuple[SamplingParams, bool]] = {}
         self._clock = clock
         self._exact = target.dense.weights.embedding.dtype == torch.float32
@@ -92,7 +92,16 @@ class DeviceSpeculator(Speculator):
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
-        begun, recorded = self._clock(), self.device_rounds.target.recorder.recorded
+        begun = self._begin()
+        groups, others = self._divided(sequences)
+        return self._run_all(sequences, groups, others, begun)
+
+    def _begin(self) -> tuple[float, int]:
+        """Return the time, and the number of recordings: rounds are not timed while one is recorded."""
+        return self._clock(), self.device_rounds.target.recorder.recorded
+
+    def _divided(self, sequences: Seq[Sequence]) -> tuple[list[list[DeviceRoundEntry]], list[Sequence]]:
+        """Return the planned rounds on the device, and the sequences that take the general path."""
         on_device: list[DeviceRoundEntry] = []
         others: list[Sequence] = []
         for sequence in sequences:
@@ -101,8 +110,17 @@ class DeviceSpeculator(Speculator):
                 on_device.append(DeviceRoundEntry(sequence, drafter))
             else:
                 others.append(sequence)
+        return list(self._groups(self._plan(on_device, len(sequences)))), others
+
+    def _run_all(
+        self,
+        sequences: Seq[Sequence],
+        groups: list[list[DeviceRoundEntry]],
+        others: list[Sequence],
+        begun: tuple[float, int],
+    ) -> list[RoundOutcome]:
+        """Run planned rounds one after another, and then those of the general path."""
         outcomes: dict[int, RoundOutcome] = {}
-        groups = list(self._groups(self._plan(on_device, len(sequences))))
         for group in groups:
             try:
                 outcomes.update(self._run_round(group))
@@ -113,43 +131,16 @@ class DeviceSpeculator(Speculator):
                 outcomes.update(zip((s.id for s in batch), super().round(batch), strict=True))
             except Exception as error:  # noqa: BLE001 - as above
                 outcomes.update((sequence.id, error) for sequence in batch)
-        if len(groups) == 1 and not others and self.device_rounds.target.recorder.recorded == recorded:
-            (group,) = groups
-            params, depth = [entry.sequence.params for entry in group], max(entry.depth for entry in group)
-            self._lengths.add(self._drafting(group), depth, params, self._clock() - begun)
+        if len(groups) == 1 and not others:
+            self._add_time(groups[0], begun)
         return [outcomes[sequence.id] for sequence in sequences]
 
-    def record_common(self, method: Method) -> None:
-        """Record the rounds that requests of a method need most, so that none is recorded while they run.
-
-        These are chunks of prompts, plain rounds, and rounds with ``DEFAULT_DRAFT_LENGTH`` tokens, greedy and
-        sampled, for every number of slots that is recorded. Other shapes are recorded when they first occur.
-        Does nothing on a device without recordings.
-
-        Args:
-            method: the default method of requests.
-
-        Raises:
-            EngineError: a round does not fit into the device's memory.
-        """
-        target = self.device_rounds.target
-        if not target.recorder.records:
-            return
-        drafter = method if method in self._drafts else None
-        draft = self._drafts.get(method)
-        for runner in (target, *([draft.runner] if isinstance(draft, ModelDraft) else [])):
-            for rows in PROMPT_ROWS:
-                runner.prefill(0, [0] * min(rows, runner.context))
-                runner.truncate(0, 0)
-        for slots in target.batch_sizes:
-            for depth in (0,) if drafter is None else (0, DEFAULT_DRAFT_LENGTH):
-                for temperature in (0.0, 1.0):
-                    params, numbers = SamplingParams(temperature=temperature), [0.5] * (2 * depth + 1)
-                    requests = [
-                        DeviceRoundRequest(slot, (0, 0), 1, depth, params, uniform=numbers)
-                        for slot in range(slots)
-                    ]
-                    self.device_rounds.run(requests, drafter)
+    def _add_time(self, group: list[DeviceRoundEntry], begun: tuple[float, int]) -> None:
+        """Keep the time of a round that ends now, unless something was recorded in it."""
+        seconds, recorded = self._clock() - begun[0], self.device_rounds.target.recorder.recorded
+        if recorded == begun[1]:
+            params, depth = [entry.sequence.params for entry in group], max(entry.depth for entry in group)
+            self._lengths.add(self._drafting(group), depth, params, seconds)
 
     def _grows_trees(self, sequence: Sequence) -> bool:
         """Return whether a sequence's rounds verify trees; those with a draft on the device do not."""
@@ -211,25 +202,44 @@ class DeviceSpeculator(Speculator):
         """Choose one length for the sequences that draft on the device and adapt; return their ids."""
         found: set[int] = set()
         for method in self._lengths.methods:
-            own = [
-                (entry, policy)
-                for entry in able
-                if entry.sequence.method == method
-                and isinstance(policy := self._length_policies[entry.sequence.cache_slot], AdaptiveLength)
-            ]
+            own = self._adapting(able, method)
             if not own:
                 continue
-            policies = [policy for _, policy in own]
-            context = sum(len(entry.sequence.tokens) for entry, _ in own) // len(own)
-            params = [entry.sequence.params for entry in able]
-            length = self._lengths.next(method, policies, context, running, params)
+            length = self._common_length(method, own, able, running)
             for entry, _ in own:
-                sequence = entry.sequence
-                room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
-                if length and room > 0:
-                    entry.depth = self._draft_depth(sequence, chain(min(length, room)))
-                found.add(sequence.id)
+                self._set_depth(entry, length)
+                found.add(entry.sequence.id)
         return found
+
+    def _adapting(
+        self, entries: Seq[DeviceRoundEntry], method: Method
+    ) -> list[tuple[DeviceRoundEntry, AdaptiveLength]]:
+        """Return the entries of a method whose lengths follow its costs, with their policies."""
+        return [
+            (entry, policy)
+            for entry in entries
+            if entry.sequence.method == method
+            and isinstance(policy := self._length_policies[entry.sequence.cache_slot], AdaptiveLength)
+        ]
+
+    def _common_length(
+        self,
+        method: Method,
+        own: list[tuple[DeviceRoundEntry, AdaptiveLength]],
+        able: list[DeviceRoundEntry],
+        running: int,
+    ) -> int:
+        """Return the number of tokens that adapting requests of a method draft in a round."""
+        context = sum(len(entry.sequence.tokens) for entry, _ in own) // len(own)
+        params = [entry.sequence.params for entry in able]
+        return self._lengths.next(method, [policy for _, policy in own], context, running, params)
+
+    def _set_depth(self, entry: DeviceRoundEntry, length: int) -> None:
+        """Let a request that adapts draft so many tokens, within the limits of answer and context."""
+        sequence, entry.wanted = entry.sequence, length
+        room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
+        if length and room > 0:
+            entry.depth = self._draft_depth(sequence, chain(min(length, room)))
 
     def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:
         return self._lengths.recent(method)
@@ -283,7 +293,7 @@ class DeviceSpeculator(Speculator):
         """Run one round on the device."""
         depth = max(entry.depth for entry in entries)
         drafter = self._drafting(entries)
-        tail = self._drafts[drafter].tail(depth) if drafter is not None else 1
+        tail = self._tail(drafter, depth)
         result = self.device_rounds.run([entry.request(depth, tail) for entry in entries], drafter)
         outcomes: dict[int, RoundOutcome] = {}
         for entry, own in zip(entries, result, strict=True):
@@ -292,6 +302,10 @@ class DeviceSpeculator(Speculator):
             except Exception as error:  # noqa: BLE001 - the others' rounds go on
                 outcomes[entry.sequence.id] = error
         return outcomes
+
+    def _tail(self, drafter: Method | None, depth: int) -> int:
+        """Return the number of last tokens that a round reads."""
+        return self._drafts[drafter].tail(depth) if drafter is not None else 1
 
     def _drafting(self, entries: Seq[DeviceRoundEntry]) -> Method | None:
         """Return the method whose draft on the device drafts in a round; None if there is none."""

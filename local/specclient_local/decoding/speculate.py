@@ -126,6 +126,15 @@ class Speculator:
         """Return whether a sequence's rounds can verify trees."""
         return not self.target.recurrent
 
+    @property
+    def launched(self) -> bool:
+        """Whether a round runs whose results no call has returned; only where rounds are launched ahead."""
+        return False
+
+    def round_ahead(self, sequences: Seq[Sequence]) -> list[RoundOutcome | None]:
+        """Emit tokens as :meth:`round`; None for a sequence that takes part from the next round on only."""
+        return [*self.round(sequences)]
+
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
         """Emit at least one token for each sequence, with one pass of the target.
 

@@ -38,6 +38,7 @@ class Batch:
         self.busy_s = 0.0
         self._speculator = speculator
         self._clock = clock
+        self._counted = 0.0  # time until which work is counted; a round that was launched ahead goes on
         self._jobs: dict[int, RunningRequest] = {}
 
     def add(self, job: RunningRequest) -> None:
@@ -83,7 +84,8 @@ class Batch:
             self.drop(job, broken=True)
             return [(job, as_engine_error(error))]
         finally:
-            seconds = self._clock() - begun
+            self._counted = self._clock()
+            seconds = self._counted - begun
             self.busy_s += seconds
             job.answer.clock.prefill_s += seconds
         if ready and job.sequence.limit == 0:
@@ -94,18 +96,22 @@ class Batch:
         return []
 
     def _round(self, jobs: Seq[RunningRequest]) -> list[EventDelivery]:
-        """Run one shared round; each request gains one or more tokens."""
+        """Run one shared round; each request gains one or more tokens.
+
+        Requests that arrived after the round was launched gain none; they are in the next one.
+        """
         if not jobs:
             return []
-        begun = self._clock()
+        begun = self._counted if self._speculator.launched else self._clock()
         outcomes = self._outcomes([job.sequence for job in jobs])
-        now = self._clock()
+        now = self._counted = self._clock()
         self.busy_s += now - begun
+        gained = [(job, own) for job, own in zip(jobs, outcomes, strict=True) if own is not None]
         # The time of the shared pass is divided in proportion to each request's rows.
-        rows = [outcome.rows if isinstance(outcome, RoundResult) else 1 for outcome in outcomes]
+        rows = [outcome.rows if isinstance(outcome, RoundResult) else 1 for _, outcome in gained]
         share = (now - begun) / sum(rows)
         events: list[EventDelivery] = []
-        for job, outcome, own in zip(jobs, outcomes, rows, strict=True):
+        for (job, outcome), own in zip(gained, rows, strict=True):
             clock = job.answer.clock
             clock.decode_s += share * own
             if clock.first is None:
@@ -124,9 +130,9 @@ class Batch:
         sequence.slide()
         self.scheduler.prefill_again(sequence)
 
-    def _outcomes(self, sequences: Seq[Sequence]) -> Seq[RoundOutcome]:
+    def _outcomes(self, sequences: Seq[Sequence]) -> Seq[RoundOutcome | None]:
         try:
-            return self._speculator.round(sequences)
+            return self._speculator.round_ahead(sequences)
         except Exception as error:  # noqa: BLE001 - as above, for all requests in the pass
             return [error] * len(sequences)
 

@@ -87,6 +87,7 @@ class Engine:
         threads: int | None = None,
         prefix_cache: bool | Literal["owner"] = True,
         graphs: Literal["auto", "on", "off"] = "auto",
+        launch_ahead: bool = False,
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         adapters: Mapping[str, Any] | Seq[Any] | None = None,
         tensor_parallel: int = 1,
@@ -133,6 +134,7 @@ class Engine:
             "threads": threads,
             "prefix_cache": prefix_cache,
             "graphs": graphs,
+            "launch_ahead": launch_ahead,
             "adapters": adapters,
             "tensor_parallel": tensor_parallel,
         }

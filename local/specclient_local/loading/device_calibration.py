@@ -14,7 +14,8 @@ from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RecordedCosts, RoundCosts, costs_per_row_count
 from specclient_local.loading.calibration import Calibration
 from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft
-from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
+from specclient_local.model.cuda_graphs.round_layout import DeviceRoundRequest
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.request.params import MAX_DRAFT_LENGTH, SamplingParams

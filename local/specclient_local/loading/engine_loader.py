@@ -12,7 +12,9 @@ import torch
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient.runtime.masked_urls import mask_url
 from specclient.types.request_limits import RequestLimits
+from specclient_local.decoding.common_recordings import record_common
 from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.launch_ahead import LaunchAheadSpeculator
 from specclient_local.decoding.sequence_builder import SequenceBuilder
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.round_costs import RoundCosts
@@ -125,8 +127,9 @@ def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOption
     """Return the speculator, with the most common rounds recorded if they run on a device."""
     if not isinstance(target, StaticRunner):
         return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    own = DeviceSpeculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    own.record_common(drafters.default)
+    kind = LaunchAheadSpeculator if options.launch_ahead else DeviceSpeculator
+    own = kind(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
+    record_common(own.device_rounds, drafters.default)
     return own
 
 

@@ -75,6 +75,8 @@ class EngineOptions:
             only, so that nobody can learn from timing what others ask. The answer is the same in each case.
         graphs: whether the own decoder's passes have static shapes, which CUDA devices record and replay as
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
+        launch_ahead: whether the next recorded round is launched before the results of the last one are read,
+            so that the device need not wait for the host. Has no effect where passes have no static shapes.
         adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
             target's adapter folder, or to an object with ``path``, ``draft`` (the draft's adapter), or both.
         tensor_parallel: number of devices among which the target's matrices are divided, from ``device`` on,
@@ -104,6 +106,7 @@ class EngineOptions:
     draft_vocabulary: str = "auto"
     adapters: tuple[AdapterPaths, ...] = ()
     tensor_parallel: int = 1
+    launch_ahead: bool = False
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> EngineOptions:
@@ -147,6 +150,11 @@ class EngineOptions:
             raise ConfigurationError(
                 f"adapters is {self.adapters!r}, but there is no draft; name one, or leave out the draft's "
                 "adapters."
+            )
+        if self.launch_ahead and self.graphs == "off":
+            raise ConfigurationError(
+                "launch_ahead is True, but graphs is 'off', and only recorded rounds can be launched ahead; "
+                "leave one of them out."
             )
         self._check_division()
         missing = None
@@ -195,6 +203,7 @@ class EngineOptions:
 _UNDIVIDED = (
     ("runner", "hf", "only the built-in decoder divides a model"),
     ("graphs", "on", "passes of a divided model are not recorded"),
+    ("launch_ahead", True, "passes of a divided model are not recorded"),
 )
 
 _DRAFT_OPTIONS = ("draft_dtype", "draft_device", "draft_quantize")
@@ -250,6 +259,10 @@ def _layers(value: object) -> bool:
     )
 
 
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
 def _is_sharing(value: object) -> bool:
     return isinstance(value, bool) or value == "owner"
 
@@ -277,4 +290,5 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
     (("prefix_cache",), _are("true", "false", "owner"), _is_sharing),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
+    (("launch_ahead",), _are("true", "false"), _is_bool),
 )

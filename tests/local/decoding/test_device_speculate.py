@@ -20,7 +20,8 @@ from specclient_local.loading import model_loader as opening
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs import device_rounds as rounds
 from specclient_local.model.cuda_graphs.device_drafts import ModelDraft
-from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
+from specclient_local.model.cuda_graphs.round_layout import RESULT_FIELDS, DeviceRoundRequest
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
@@ -314,9 +315,7 @@ def test_a_round_reads_no_tensor_values_before_its_result(device, monkeypatch):
     assert len(requested) == 2 * len(SETTINGS)
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for shape, values in requested:
-            won = mode.from_tensor(
-                torch.zeros(shape.slots, shape.depth + rounds._RESULT_FIELDS, dtype=torch.long)
-            )
+            won = mode.from_tensor(torch.zeros(shape.slots, shape.depth + RESULT_FIELDS, dtype=torch.long))
             device.device_rounds._round(shape, mode.from_tensor(values), won)
 
 

@@ -35,6 +35,9 @@ from specclient.errors import ConfigurationError
         ({"runner": "vllm"}, "runner is 'vllm'; allowed are auto, own, hf"),
         ({"slots": 0}, "slots is 0; allowed is an integer of at least 1"),
         ({"slots": True}, "slots is True"),
+        ({"launch_ahead": "yes"}, "launch_ahead is 'yes'; allowed are true, false"),
+        ({"launch_ahead": True, "graphs": "off"}, "launch_ahead is True, but graphs is 'off'"),
+        ({"launch_ahead": True, "tensor_parallel": 2}, "launch_ahead is True, but passes of a divided"),
         ({"context": 1}, "context is 1; allowed is None, or an integer of at least 2"),
         ({"threads": 0}, "threads is 0"),
         (

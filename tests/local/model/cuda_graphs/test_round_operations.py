@@ -19,14 +19,14 @@ from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
+from specclient_local.model.cuda_graphs.continued_round import continue_inputs, continued_width
 from specclient_local.model.cuda_graphs.device_drafts import ModelDraft
-from specclient_local.model.cuda_graphs.device_rounds import (
-    _INTEGERS,
-    _REALS,
-    _RESULT_FIELDS,
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
+from specclient_local.model.cuda_graphs.round_layout import (
+    RESULT_FIELDS,
     DeviceRoundRequest,
-    DeviceRounds,
     DeviceRoundShape,
+    input_width,
 )
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
@@ -126,12 +126,57 @@ def test_a_round_waits_for_nothing_within_its_budget_of_operations(speculator, m
     rounds, counts = speculator.device_rounds, []
     for batch in (1, SLOTS):
         shape, values = recorded_run(rounds, method, SAMPLING[sampling], batch)
-        output = torch.zeros(shape.slots, shape.depth + _RESULT_FIELDS, dtype=torch.long)
+        output = torch.zeros(shape.slots, shape.depth + RESULT_FIELDS, dtype=torch.long)
         with Watcher() as watcher:
             rounds._round(shape, values, output)
         counts.append(watcher.counts)
     assert counts[1].total() - counts[0].total() <= 3, "the number of launches does not depend on the batch"
     assert counts[1].total() <= BUDGETS[method, sampling], counts[1].most_common()
+
+
+CONTINUED_BUDGET = 40
+"""Most operations that make the inputs of a round that continues another."""
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("method", ["plain", "draft", "eagle", "medusa"])
+@torch.inference_mode()
+def test_a_round_is_continued_without_a_wait_or_values_of_the_host(speculator, method, sampling):
+    """The host sends rows by a buffer that was there before; all else is on the device already."""
+    rounds = DeviceRounds(speculator.target, speculator.device_rounds.drafts, continued=True)
+    depth, drafter, counts = 0 if method == "plain" else DEPTH, None if method == "plain" else method, []
+    numbers = [0.5] * (2 * depth + 1)
+    for batch in (1, SLOTS):
+        requests = [
+            DeviceRoundRequest(slot, [7, 8, 9, 10], 3, depth, SAMPLING[sampling], None, numbers, left=20)
+            for slot in range(batch)
+        ]
+        later = {"start": depth + 4, "uniform": 2 * numbers, "continues": True}
+        going = [dataclasses.replace(each, **later) for each in requests]
+        first = rounds.launch(requests, drafter)
+        with Watcher() as watcher:
+            second = rounds.proceed(first, going, drafter)
+            third = rounds.proceed(second, going, drafter)
+        assert [len(each.read()) for each in (second, third)] == [batch, batch]
+        with Watcher() as watcher:
+            first.recorded.continued.run()
+        counts.append(watcher.counts)
+    assert counts[0].total() == counts[1].total() <= CONTINUED_BUDGET, counts[1].most_common()
+
+
+@torch.inference_mode()
+def test_the_inputs_of_a_round_that_continues_are_made_on_one_device():
+    shape = DeviceRoundShape(
+        slots=4, length=64, first=True, depth=3, drafter="draft", draws=True, cuts=True, block=True
+    )
+    width = input_width(3, 2)
+    sizes = (4, width), (4, 3 + RESULT_FIELDS), (4, continued_width(width, 3))
+    tensors = [torch.zeros(size, dtype=torch.long, device="meta") for size in sizes]
+    continue_inputs(*tensors, shape, context=64, vocab=300)
+    for i in range(3):
+        mixed = [torch.zeros_like(each, device="cpu") if at == i else each for at, each in enumerate(tensors)]
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            continue_inputs(*mixed, shape, context=64, vocab=300)
 
 
 @torch.inference_mode()
@@ -186,9 +231,8 @@ def test_all_tensors_of_a_round_are_on_the_models_device(checkpoint, batch, samp
             cuts=sampling == "cut",
             block=sampling != "greedy",
         )
-        width = _INTEGERS + rounds._tail(shape) + DEPTH + _REALS + 2 * DEPTH + 1
-        values = torch.zeros(batch, width, dtype=torch.long, device="meta")
-        output = torch.zeros(batch, DEPTH + _RESULT_FIELDS, dtype=torch.long, device="meta")
+        values = torch.zeros(batch, input_width(DEPTH, rounds._tail(shape)), dtype=torch.long, device="meta")
+        output = torch.zeros(batch, DEPTH + RESULT_FIELDS, dtype=torch.long, device="meta")
         rounds._round(shape, values, output)
         with pytest.raises((RuntimeError, NotImplementedError)):
             rounds._round(shape, torch.zeros_like(values, device="cpu"), output)
