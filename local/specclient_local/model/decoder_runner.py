@@ -282,7 +282,8 @@ class DecoderRunner:
             states = self.recurrent_states[part.slot]
             states.begin(start, rows)
         adapter = self.adapters[part.slot]
-        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter, states)
+        whole, causal = slice(first, first + rows), part.tree.is_chain
+        return PassSpan(whole, views, start, mask, seen_by_all, causal, sliding, adapter, states)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]

@@ -209,7 +209,7 @@ class _PreparedPass:
         self._pass_struct.ids, self._pass_struct.positions = addressof(self.ids), addressof(self._positions)
         self._spans = [*spans]
         for span in self._spans:
-            span.mask_stride = runner.causal.stride(0)
+            span.mask_stride, span.causal = runner.causal.stride(0), True
         self._causal = runner.causal.data_ptr() + 4 * runner.context
         self._feature_rows: list[Tensor] = []
         self._features: Callable[[int, int, int], Tensor] | None = None

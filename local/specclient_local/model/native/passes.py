@@ -38,8 +38,11 @@ millisecond does not pay for waking threads and a dozen barriers."""
 MIN_PARALLEL_PRODUCTS_AWAKE = 500_000
 """The same if the threads are awake already: in the passes of a chain, or before a target's pass."""
 
-_QUERIES = 4
-"""Queries of one key head that a thread computes together; ``QUERIES`` in ``row_ops.h``."""
+_QUERIES = 16
+"""Queries of one key head that a thread computes together; ``MOST_QUERIES`` in ``attention.h``."""
+
+_WHOLE = 16
+"""Positions of which a query's scratch memory has a multiple: numbers of the largest vectors."""
 
 _SMALLEST = 16
 """Initial rows of the scratch memory, which grows by doubling."""
@@ -239,6 +242,7 @@ class NativePasses:
             least: minimum products for which several threads are used.
         """
         threads = torch.get_num_threads() if rows * self._products >= least else 1
+        longest += -longest % _WHOLE  # scores are stored as whole vectors
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
         return threads
@@ -285,6 +289,7 @@ class NativePasses:
             span.mask.data_ptr(),
             None if window is None else window.data_ptr(),
             addressof(span.cache.addresses),
+            span.causal,
         )
 
     def pack_layer(
