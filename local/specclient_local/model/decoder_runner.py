@@ -51,8 +51,8 @@ class DecoderRunner:
         self.decoder = decoder
         self.context = context
         self.shared = max_shared_rows(slots)
-        self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
+        self.cache = KVCache(decoder.config, slots, context + spare, decoder.kv_dtype, self.device)
         self.adapters: list[int | None] = [None] * slots
         self.recurrent_states = slot_states(decoder.config, slots, self.device)
         # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of

@@ -196,6 +196,11 @@ def interleave_gates(gate_up: Tensor) -> Tensor:
     return torch.stack((*halves,), 1).flatten(0, 2)
 
 
+def rounds_rows(linear: LinearStruct) -> bool:
+    """Return whether products with a packed matrix round their rows, to bfloat16 or int8."""
+    return int(linear.kind) >= _BFLOAT16_PAIRS
+
+
 def multiplies_bfloat16() -> bool:
     """Return whether the processor multiplies pairs of bfloat16, and so whether rows are rounded to it."""
     run = library()

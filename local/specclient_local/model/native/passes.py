@@ -18,6 +18,7 @@ from specclient_local.model.native.packed_weights import (
     PackedWeights,
     can_be_packed,
     interleave_gates,
+    rounds_rows,
     scratch_for_rows,
 )
 from specclient_local.model.native.structs import (
@@ -75,6 +76,8 @@ class NativePasses:
 
     Attributes:
         rounded_to: the same.
+        kv_dtype: data type of the keys and values: bfloat16 where products round their rows, so that they
+            take half the memory and traffic.
     """
 
     exact_rows = True
@@ -132,6 +135,7 @@ class NativePasses:
         """Set up the ``ModelStruct`` of packed layers. Last step of construction."""
         c = self._config
         self._layers = (LayerStruct * len(layers))(*layers)
+        self.kv_dtype = torch.bfloat16 if rounds_rows(layers[0].qkv) else torch.float32
         self._model = ModelStruct(
             c.hidden_size,
             c.heads,
@@ -159,7 +163,7 @@ class NativePasses:
         """Return passes through some of the layers, which share the weights."""
         other = object.__new__(NativePasses)
         other._config, other._panels, other._turns = config, self._panels, self._turns
-        other.rounded_to = self.rounded_to
+        other.rounded_to, other.kv_dtype = self.rounded_to, self.kv_dtype
         other._run, other._guess = self._run, self._guess
         other._layers = (LayerStruct * len(layers))(*(self._layers[i] for i in layers))
         other._model = ModelStruct.from_buffer_copy(self._model)
@@ -227,7 +231,8 @@ class NativePasses:
         self._pass_memory = (numbers, span_structs, [span.cache for span in spans])
         table.spans, table.span = len(spans), addressof(span_structs)
         table.wanted = rows if wanted is None else len(wanted)
-        table.capacity = spans[0].cache[0].shape[1]
+        rows_of_first = spans[0].cache[0]
+        table.capacity, table.is_bfloat16 = rows_of_first.shape[1], rows_of_first.dtype == torch.bfloat16
         table.ids, table.positions = where, where + 8 * rows
         table.wanted_rows = None if wanted is None else where + 16 * rows
         table.logits = logits.data_ptr()
