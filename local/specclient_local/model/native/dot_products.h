@@ -7,8 +7,9 @@
  *   INT8_GROUPS     for each GROUP of 32 inputs:  [8][N][4] uint8, each weight plus 128; [N] bfloat16 scales
  *   INT4_GROUPS     for each GROUP of 32 inputs:  [4][N][4] uint8, two weights plus 8 each: those of the first 16
  *                                                 inputs in the low halves; [N] bfloat16 scales
- * The row of an INT8_GROUPS or INT4_GROUPS product is [groups][GROUP] int8, [groups] float32 scales and [groups]
- * int32 sums of its numbers times -128 or -8, which subtract the weights' offsets.
+ *   INT4_ZEROS      the same with weights from 0 to 15, followed by [N] uint8 zero points
+ * The row of a product of groups is [groups][GROUP] int8, [groups] float32 scales and [groups] int32 sums of its numbers
+ * times -128, -8 or -1, by which the weights' offsets or zero points are subtracted.
  */
 #include "matmul.h"
 
@@ -34,6 +35,7 @@ static int64_t panel_bytes(const Linear *l) {
         case BFLOAT16_PAIRS: return (l->in + 1) / 2 * 2 * W * 2;
         case INT8_GROUPS: return groups_of(l->in) * (GROUP + 2) * W;
         case INT4_GROUPS: return groups_of(l->in) * (GROUP / 2 + 2) * W;
+        case INT4_ZEROS: return groups_of(l->in) * (GROUP / 2 + 3) * W;
         default: return l->in * W * BYTES[l->kind];
     }
 }
@@ -111,7 +113,7 @@ static void convert_to_groups(const float *x, int64_t n, int32_t offset, int8_t 
 /* Convert a row of l->in numbers for the product with l. */
 static void convert_row(const Linear *l, const float *x, void *row) {
     if (l->kind == BFLOAT16_PAIRS) convert_to_bfloat16(x, l->in, row);
-    else convert_to_groups(x, l->in, l->kind == INT8_GROUPS ? INT8_OFFSET : INT4_OFFSET, row);
+    else convert_to_groups(x, l->in, l->kind == INT8_GROUPS ? INT8_OFFSET : l->kind == INT4_GROUPS ? INT4_OFFSET : 1, row);
 }
 
 /* ---- dot products of each lane ---- */
@@ -120,6 +122,12 @@ static inline ivec repeated(const void *quad) {
     int32_t bits;
     memcpy(&bits, quad, sizeof bits);
     return (ivec){0} + bits;
+}
+
+static inline ivec bytes(const char *at) {  /* V uint8 numbers as int32, by way of int16 */
+    typedef uint8_t u8s __attribute__((vector_size(V), aligned(1)));
+    typedef uint16_t u16s __attribute__((vector_size(2 * V)));
+    return __builtin_convertvector(__builtin_convertvector(*(const u8s *)at, u16s), ivec);
 }
 
 /* sum + the product of four unsigned weights and four signed numbers in each lane. */
@@ -194,10 +202,10 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
 #define READ_INT4(w, q) (q < QUADS / 2 ? LOW_INT4(w, q) : HIGH_INT4(w, q))
 
 /* T vectors of outputs at a time are multiplied with all rows, so that the sums of a group stay in registers. */
-#define GROUP_KERNEL(NAME, READ, SIZE, R, P)                                                                    \
+#define GROUP_KERNEL(NAME, READ, SIZE, ZEROS, R, P)                                                             \
     static void NAME##_##R##_##P(const Linear *l, const void *panels, const float *bias, const void *rows,      \
                                  int64_t stride, float *y, int64_t sy, int64_t out, int64_t ahead) {            \
-        enum { ALL = P * W / V, T = TILE(R, P), BLOCK_BYTES = P * W * (SIZE + 2), lines = P * W * QUAD };       \
+        enum { ALL = P * W / V, T = TILE(R, P), BLOCK_BYTES = P * W * (SIZE + 2 + ZEROS), lines = P * W * QUAD }; \
         int64_t groups = groups_of(l->in);                                                                      \
         const char *w = panels, *row = rows;                                                                    \
         vec sum[R][ALL];                                                                                        \
@@ -210,7 +218,8 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
                     for (int i = 0; i < BLOCK_BYTES; i += CACHE_LINE) __builtin_prefetch(w + i + ahead);        \
                 for (int r = 0; r < R; r++) {                                                                   \
                     const char *sums = row + r * stride + groups * (GROUP + 4) + 4 * g;                         \
-                    for (int p = 0; p < T; p++) dots[r][p] = repeated(sums);                                    \
+                    for (int p = 0; p < T; p++)                                                                 \
+                        dots[r][p] = ZEROS ? repeated(sums) * bytes(w + P * W * (SIZE + 2) + (t + p) * V) : repeated(sums); \
                 }                                                                                               \
                 _Pragma("GCC unroll 8") for (int q = 0; q < QUADS; q++) {                                       \
                     ivec weight[T];                                                                             \
@@ -236,8 +245,9 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
         }                                                                                                       \
     }
 
-#define INT8_KERNEL(R, P) GROUP_KERNEL(int8_groups, READ_INT8, GROUP, R, P)
-#define INT4_KERNEL(R, P) GROUP_KERNEL(int4_groups, READ_INT4, GROUP / 2, R, P)
+#define INT8_KERNEL(R, P) GROUP_KERNEL(int8_groups, READ_INT8, GROUP, 0, R, P)
+#define INT4_KERNEL(R, P) GROUP_KERNEL(int4_groups, READ_INT4, GROUP / 2, 0, R, P)
+#define ZEROS_KERNEL(R, P) GROUP_KERNEL(int4_zeros, READ_INT4, GROUP / 2, 1, R, P)
 #define ALL_ROWS(KERNEL, P) KERNEL(1, P) KERNEL(2, P) KERNEL(3, P) KERNEL(4, P) KERNEL(5, P) KERNEL(6, P)
 ALL_ROWS(PAIR_KERNEL, 1)
 ALL_ROWS(PAIR_KERNEL, 4)
@@ -245,6 +255,8 @@ ALL_ROWS(INT8_KERNEL, 1)
 ALL_ROWS(INT8_KERNEL, 4)
 ALL_ROWS(INT4_KERNEL, 1)
 ALL_ROWS(INT4_KERNEL, 4)
+ALL_ROWS(ZEROS_KERNEL, 1)
+ALL_ROWS(ZEROS_KERNEL, 4)
 
 typedef void DotKernel(const Linear *, const void *, const float *, const void *, int64_t, float *, int64_t, int64_t,
                        int64_t);
@@ -257,6 +269,7 @@ static DotKernel *const DOT_KERNELS[KINDS - BFLOAT16_PAIRS][2][ROWS] = {
 #endif
     {BY_ROWS(int8_groups, 1), BY_ROWS(int8_groups, 4)},
     {BY_ROWS(int4_groups, 1), BY_ROWS(int4_groups, 4)},
+    {BY_ROWS(int4_zeros, 1), BY_ROWS(int4_zeros, 4)},
 };
 
 /* The same as multiply_panels() for converted rows, which are `stride` bytes apart. */

@@ -42,7 +42,7 @@ typedef int16_t i16s __attribute__((vector_size(2 * V)));
 typedef uint16_t bf16s __attribute__((vector_size(2 * V), aligned(2)));
 
 /* A packed matrix. `kind` is its element type; `scale` (one per output, NULL for none) multiplies the sums. */
-enum { FLOAT32, INT8, BFLOAT16, BFLOAT16_PAIRS, INT8_GROUPS, INT4_GROUPS, KINDS };  /* the last three: dot_products.h */
+enum { FLOAT32, INT8, BFLOAT16, BFLOAT16_PAIRS, INT8_GROUPS, INT4_GROUPS, INT4_ZEROS, KINDS };  /* from BFLOAT16_PAIRS on: dot_products.h */
 static const int64_t BYTES[BFLOAT16_PAIRS] = {sizeof(float), sizeof(int8_t), sizeof(uint16_t)};
 typedef struct { const void *panels; const float *bias, *scale; int64_t out, in, kind; } Linear;
 
