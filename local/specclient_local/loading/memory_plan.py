@@ -14,6 +14,7 @@ from specclient_local.loading.model_loader import (
     draft_runner,
     packs_one_by_one,
     read_any_config,
+    rounds_rows_of,
 )
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.loading.options import EngineOptions
@@ -206,7 +207,14 @@ def memory_plans(
             kept_config = replace(config, layers=kept, sliding=config.sliding[:kept])
             whole = models[0]
             models.append(
-                ModelMemory("layers", kept_config, whole.dtype, whole.quantize, shares_weights=True)
+                ModelMemory(
+                    "layers",
+                    kept_config,
+                    whole.dtype,
+                    whole.kv_dtype,
+                    quantize=whole.quantize,
+                    shares_weights=True,
+                )
             )
     return {
         str(device): DeviceMemoryPlan(tuple(models), options.slots, context, free(device))
@@ -257,7 +265,8 @@ def _parts_memory(
                 load.name,
                 config if parts == 1 else WeightShard(rank, parts).config(config),
                 dtype,
-                weights,
+                "bfloat16" if packed and rounds_rows_of(load.dtype, load.quantize) else None,
+                quantize=weights,
                 copies_head=device.type == "cpu",
                 static=static,
                 packed=packed,

@@ -26,7 +26,7 @@ from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.layer_weights import LayerChanges
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
 from specclient_local.model.native.build import library
-from specclient_local.model.native.packed_weights import PACKED_FORMATS
+from specclient_local.model.native.packed_weights import PACKED_FORMATS, multiplies_bfloat16
 from specclient_local.model.streamed_weights import stream_weights
 from specclient_local.model.system_memory import release_free_memory
 from specclient_local.model.tensor_parallel.parallel_runner import ParallelRunner, ShardSettings
@@ -111,6 +111,11 @@ def computes_in_float32(
     are those of a float32 model with the same (rounded) weights.
     """
     return dtype == "bfloat16" and packs_one_by_one(config, dtype, None, device, graphs, adapted=adapted)
+
+
+def rounds_rows_of(dtype: str, quantize: str | None) -> bool:
+    """Return whether compiled passes round the rows of products, and so keys and values to bfloat16."""
+    return quantize is not None or (dtype == "bfloat16" and multiplies_bfloat16())
 
 
 def packs_one_by_one(

@@ -37,7 +37,8 @@ class ModelMemory:
     Attributes:
         name: for error messages: ``target``, ``draft``, …
         config: the model's shape.
-        dtype: data type of computation, and of keys and values.
+        dtype: data type of computation.
+        kv_dtype: data type of keys and values; None for ``dtype``.
         quantize: data type of projections and head where it is not ``dtype``.
         copies_head: whether a tied head is stored separately from the embedding; the CPU's kernels need
             another layout.
@@ -53,6 +54,7 @@ class ModelMemory:
     name: str
     config: DecoderConfig
     dtype: str = "float32"
+    kv_dtype: str | None = None
     quantize: str | None = None
     copies_head: bool = True
     shares_weights: bool = False
@@ -103,8 +105,9 @@ class ModelMemory:
     def kv_per_token(self) -> int:
         """Bytes of keys and values, or of hidden states, per position."""
         c = self.config
-        numbers = 2 * c.kv_layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
-        return numbers * _BITS[self.dtype] // 8
+        numbers = 2 * c.kv_layers * c.kv_heads * c.head_dim
+        states = self.taps * c.hidden_size
+        return (numbers * _BITS[self.kv_dtype or self.dtype] + states * _BITS[self.dtype]) // 8
 
     def caches(self, slots: int, context: int) -> int:
         """Bytes of the KV caches or hidden states of ``slots`` slots; KV caches grow in whole blocks."""

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
@@ -109,6 +110,11 @@ class TransformerDecoder:
     def exact_rows(self) -> bool:
         """Whether a row has the same bits in a pass of any size, including a prefill."""
         return self.passes.exact_rows
+
+    @property
+    def kv_dtype(self) -> torch.dtype:
+        """Data type of the keys and values in its caches."""
+        return self.passes.kv_dtype if isinstance(self.passes, NativePasses) else self.dtype
 
     def turns(self, positions: Tensor | slice) -> Tensor:
         """Return the rotary embeddings of positions, ``[N, 1, D / 2]`` complex64."""

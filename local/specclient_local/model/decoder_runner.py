@@ -51,8 +51,8 @@ class DecoderRunner:
         self.decoder = decoder
         self.context = context
         self.shared = max_shared_rows(slots)
-        self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
+        self.cache = KVCache(decoder.config, slots, context + spare, decoder.kv_dtype, self.device)
         self.adapters: list[int | None] = [None] * slots
         self.recurrent_states = slot_states(decoder.config, slots, self.device)
         # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of
@@ -282,7 +282,8 @@ class DecoderRunner:
             states = self.recurrent_states[part.slot]
             states.begin(start, rows)
         adapter = self.adapters[part.slot]
-        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter, states)
+        whole, causal = slice(first, first + rows), part.tree.is_chain
+        return PassSpan(whole, views, start, mask, seen_by_all, causal, sliding, adapter, states)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]

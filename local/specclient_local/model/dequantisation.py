@@ -53,14 +53,14 @@ class StoredMatrices:
         has: returns whether the checkpoint has a tensor.
         get: returns a tensor as it is stored.
         where: returns the file of a tensor, for error messages.
-        symmetric: which matrices have zero points of 8 only, as far as they have been looked at.
+        kept: which matrices fit rows of bytes, as far as they have been looked at.
     """
 
     form: StoredFormat
     has: Callable[[str], bool]
     get: Callable[[str], Tensor]
     where: Callable[[str], str]
-    symmetric: dict[str, bool] = field(default_factory=dict)
+    kept: dict[str, bool] = field(default_factory=dict)
 
     def numbers(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
         """Return a matrix in float32; None if it is not quantised.
@@ -95,8 +95,8 @@ class StoredMatrices:
         """Return a matrix of a layer as rows of bytes; None if it has to be dequantised.
 
         A layer's matrices are all in this form or none, because some of them are joined. They are if their
-        zero points are 8, and their groups are whole multiples of that form's, in the order of the inputs.
-        See :mod:`specclient_local.model.int4_rows`.
+        groups are whole multiples of that form's, in the order of the inputs. See
+        :mod:`specclient_local.model.int4_rows`.
 
         Args:
             name: its name in an unquantised checkpoint.
@@ -111,45 +111,50 @@ class StoredMatrices:
         stems, mark = [f"{layer[1]}{each}" for each in _MATRICES], _MARKS[self.form.kind]
         stem = name.removesuffix(".weight")
         try:
-            if not all(self.has(each + mark) and self._is_symmetric(each) for each in stems):
+            if not all(self.has(each + mark) and self._fits_rows(each) for each in stems):
                 return None
-            numbers, scales = self._int4(stem)
+            numbers, scales, zeros = self._int4(stem)
             groups, rest = divmod(shape[1], GROUP_INPUTS * scales.shape[1])
-            if tuple(numbers.shape) != shape or rest:
+            if tuple(numbers.shape) != shape or rest or not torch.equal(zeros, zeros.byte().float()):
                 raise self._unfit(stem, shape)
-            return int4_rows(numbers, scales.repeat_interleave(groups, 1))
+            return int4_rows(numbers, *(part.repeat_interleave(groups, 1) for part in (scales, zeros)))
         except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
             raise self._unfit(stem, shape) from error
 
-    def _int4(self, stem: str) -> tuple[Tensor, Tensor]:
-        """Return a matrix's numbers from 0 to 15 ``[out, in]`` and scales ``[out, groups]``."""
+    def _int4(self, stem: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Return a matrix's numbers from 0 to 15 ``[out, in]``, its scales and zero points ``[out, groups]``."""
+        if self.form.kind == "compressed-tensors":
+            scales = self.get(f"{stem}.weight_scale")
+            zeros = torch.zeros(scales.shape)
+            if self.has(f"{stem}.weight_zero_point"):
+                zeros = self._compressed_zeros(stem, scales, len(scales))
+            return unpacked(self.get(f"{stem}.weight_packed"), 4), scales, zeros + _ZERO
+        scales = self.get(f"{stem}.scales").t()
         if self.form.kind == "gptq":
             packed = self.get(f"{stem}.qweight").t().contiguous()
-            return unpacked(packed, 4), self.get(f"{stem}.scales").t()
-        if self.form.kind == "awq":
-            return self._awq_columns(f"{stem}.qweight").t(), self.get(f"{stem}.scales").t()
-        return unpacked(self.get(f"{stem}.weight_packed"), 4), self.get(f"{stem}.weight_scale")
+            zeros = unpacked(self.get(f"{stem}.qzeros"), 4) + self.form.zero_offset
+            return unpacked(packed, 4), scales, zeros.t()
+        numbers, zeros = (self._awq_columns(f"{stem}.{name}") for name in ("qweight", "qzeros"))
+        return numbers.t(), scales, zeros.t()
 
-    def _is_symmetric(self, stem: str) -> bool:
-        """Return whether a matrix's zero points are 8, and its groups are such as rows of bytes can have."""
-        if stem in self.symmetric:
-            return self.symmetric[stem]
+    def _fits_rows(self, stem: str) -> bool:
+        """Return whether a matrix's groups are such as rows of bytes can have."""
+        if stem in self.kept:
+            return self.kept[stem]
+        fits, groups, order = True, 0, f"{stem}.g_idx"
         if self.form.kind == "compressed-tensors":
             order = f"{stem}.weight_g_idx"
-            fits = self.has(f"{stem}.weight_packed") and not self.has(f"{stem}.weight_zero_point")
-            groups = self.get(f"{stem}.weight_scale").shape[-1] if fits else 0
-            inputs = self.get(f"{stem}.weight_packed").shape[-1] * 8 if fits else 0
+            if fits := self.has(f"{stem}.weight_packed"):
+                groups = self.get(f"{stem}.weight_scale").shape[-1]
+                inputs = self.get(f"{stem}.weight_packed").shape[-1] * 8
         else:
-            order = f"{stem}.g_idx"
-            zeros = unpacked(self.get(f"{stem}.qzeros"), 4) + self.form.zero_offset
-            fits, groups = bool((zeros == _ZERO).all()), len(zeros)
-            rows = self.get(f"{stem}.qweight").shape[0]
+            groups, rows = len(self.get(f"{stem}.scales")), self.get(f"{stem}.qweight").shape[0]
             inputs = rows * 8 if self.form.kind == "gptq" else rows
         fits = fits and groups > 0 and inputs % (GROUP_INPUTS * groups) == 0
         if fits and self.has(order):
             given = self.get(order).long()
             fits = torch.equal(given, torch.arange(inputs) // (inputs // groups)) or int(given.min()) < 0
-        self.symmetric[stem] = fits
+        self.kept[stem] = fits
         return fits
 
     def _gptq(self, stem: str, shape: tuple[int, ...]) -> Tensor:
@@ -194,13 +199,7 @@ class StoredMatrices:
             scales = scales[:, None]
         zeros: Tensor | float = 0.0
         if self.has(f"{stem}.weight_zero_point"):
-            stored = self.get(f"{stem}.weight_zero_point")
-            packed = is_packed and stored.dtype == torch.int32
-            if packed:  # along the outputs
-                rows = unpacked(stored.t().contiguous(), bits).t()[: shape[0]]
-                zeros = rows - 2.0 ** (bits - 1)
-            else:
-                zeros = stored.float().reshape(scales.shape)
+            zeros = self._compressed_zeros(stem, scales, shape[0])
         if self.has(f"{stem}.weight_g_idx") and int(self.get(f"{stem}.weight_g_idx").min()) >= 0:
             group = self.get(f"{stem}.weight_g_idx").long()
         else:
@@ -208,6 +207,13 @@ class StoredMatrices:
         if isinstance(zeros, Tensor):
             weights = weights - zeros[:, group]
         return weights * scales[:, group]
+
+    def _compressed_zeros(self, stem: str, scales: Tensor, outputs: int) -> Tensor:
+        """Return signed zero points ``[out, groups]``, which 32-bit words hold packed along the outputs."""
+        stored, bits = self.get(f"{stem}.weight_zero_point"), self.form.bits
+        if stored.dtype != torch.int32 or not self.has(f"{stem}.weight_packed"):
+            return stored.float().reshape(scales.shape)
+        return unpacked(stored.t().contiguous(), bits).t()[:outputs] - 2.0 ** (bits - 1)
 
     def _fp8_blocks(self, stem: str, shape: tuple[int, ...]) -> Tensor:
         """Weights ``[out, in]`` in fp8, with a factor for each block."""

@@ -23,6 +23,7 @@ class PassSpan:
         mask: ``[N, L]`` additive, 0 or -inf, over the first L cache positions; L is a multiple of
             ``POSITION_BLOCK``.
         open: number of leading positions that all rows see.
+        causal: whether row ``i`` sees the first ``start + i + 1`` positions and no others, as in a chain.
         window_mask: as ``mask``, for layers with a sliding window; None if all layers have the same mask.
         adapter: number of the adapter that changes the request's rows; None for none.
         states: the states of the request's recurrent layers; None if the model has none.
@@ -33,6 +34,7 @@ class PassSpan:
     start: int
     mask: Tensor
     open: int
+    causal: bool
     window_mask: Tensor | None = None
     adapter: int | None = None
     states: SlotStates | None = None

@@ -1,4 +1,4 @@
-"""Checkpoints in symmetric 4 bits go to the packed form with their own numbers; others are dequantised."""
+"""Checkpoints in 4 bits go to the packed form with their own numbers and zero points; others are dequantised."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def symmetric(weight, group, extremes=False):
     return numbers.view(weight.shape), scale, exact
 
 
+def asymmetric(weight, group=32):
+    """Return the same and zero points ``[out, groups]`` from 1 to 15."""
+    blocks = weight.view(len(weight), -1, group)
+    low, high = blocks.amin(-1).clamp(max=0), blocks.amax(-1).clamp(min=0)
+    scale = ((high - low) / 14).to(torch.bfloat16).float()
+    zeros = (-low / scale).round().clamp(1, 15)
+    numbers = ((blocks / scale[..., None]).round() + zeros[..., None]).clamp(0, 15)
+    exact = ((numbers - zeros[..., None]) * scale[..., None]).view(weight.shape)
+    return numbers.view(weight.shape), scale, zeros, exact
+
+
 def gptq(weight, group=32, zero=8, turned=False):
     numbers, scale, exact = symmetric(weight, group)
     order = torch.arange(weight.shape[1]) // group
@@ -48,14 +59,31 @@ def gptq(weight, group=32, zero=8, turned=False):
     return tensors, exact
 
 
+def gptq_with_zeros(weight):
+    numbers, scale, zeros, exact = asymmetric(weight)
+    tensors = {"qweight": packed(numbers, 4).t(), "qzeros": packed(zeros.t() - 1, 4), "scales": scale.t().half()}
+    return tensors | {"g_idx": (torch.arange(weight.shape[1]) // 32).int()}, exact
+
+
+def columns(rows):
+    return packed(rows.reshape(len(rows), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].flatten(1), 4)
+
+
 def awq(weight, group=32):
     numbers, scale, exact = symmetric(weight, group)
-
-    def columns(rows):
-        return packed(rows.reshape(len(rows), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]].flatten(1), 4)
-
     zeros = columns(torch.full((scale.shape[1], len(weight)), 8.0))
     return {"qweight": columns(numbers.t()), "qzeros": zeros, "scales": scale.t().half()}, exact
+
+
+def awq_with_zeros(weight):
+    numbers, scale, zeros, exact = asymmetric(weight)
+    return {"qweight": columns(numbers.t()), "qzeros": columns(zeros.t()), "scales": scale.t().half()}, exact
+
+
+def compressed_with_zeros(weight):
+    numbers, scale, zeros, exact = asymmetric(weight)
+    stored = {"weight_packed": packed(numbers, 4), "weight_scale": scale.to(torch.bfloat16)}
+    return stored | {"weight_zero_point": packed(zeros.t(), 4).t().contiguous()}, exact
 
 
 def compressed(weight, group=32):
@@ -68,29 +96,46 @@ KEPT = {
     "gptq": (gptq, GPTQ),
     "awq": (awq, {"quant_method": "awq", "bits": 4}),
     "compressed-tensors": (compressed, COMPRESSED | PACKED | groups(4, group_size=32)),
+    "gptq with another zero point": (lambda w: gptq(w, zero=7), GPTQ),
+    "gptq with zero points": (gptq_with_zeros, GPTQ),
+    "awq with zero points": (awq_with_zeros, {"quant_method": "awq", "bits": 4}),
+    "compressed-tensors with zero points": (
+        compressed_with_zeros,
+        COMPRESSED | PACKED | groups(4, group_size=32),
+    ),
 }
 DEQUANTISED = {
-    "zero points": (lambda w: gptq(w, zero=7), GPTQ),
     "smaller groups": (lambda w: gptq(w, group=16), GPTQ),
     "another order of inputs": (lambda w: gptq(w, turned=True), GPTQ),
     "8 bits": FORMATS["gptq 8 bits"],
 }
 
 
-def products(linear, run, width):
+def dequantised(rows):
+    """Return the weights of rows of bytes."""
+    pairs, scale, zeros = int4_parts(rows)
+    numbers = torch.cat((pairs & 15, pairs >> 4), dim=-1).float() - zeros.float()[..., None]
+    return (numbers * scale.float()[..., None]).flatten(1)
+
+
+def products(linear, width):
     """Return the product of the identity, which is the matrix ``[out, in]`` that was packed."""
-    rows, found = torch.eye(width), torch.empty(width, linear.outputs)
-    scratch = scratch_for_rows([linear], width)
+    return product(linear, torch.eye(width)).t()
+
+
+def product(linear, x):
+    run, x, found = library().specclient_linear, x.contiguous(), torch.empty(len(x), linear.outputs)
+    scratch = scratch_for_rows([linear], len(x))
     run.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_int64] + [ctypes.c_void_p] * 2 + [ctypes.c_int64]
-    run(ctypes.addressof(linear), rows.data_ptr(), width, found.data_ptr(), scratch.data_ptr(), 1)
-    return found.t()
+    run(ctypes.addressof(linear), x.data_ptr(), len(x), found.data_ptr(), scratch.data_ptr(), 1)
+    return found
 
 
 @pytest.mark.parametrize("outputs", [64, 80, 24])
 def test_panels_have_the_bytes_that_rounding_finds_for_numbers_that_fit(outputs):
     weight = torch.randn(outputs, 96, generator=torch.Generator().manual_seed(0))
     numbers, scale, exact = symmetric(weight, 32, extremes=True)
-    rows = int4_rows(numbers, scale)
+    rows = int4_rows(numbers, scale, torch.full_like(scale, 8))
     for arranged, inputs in ((None, 0), (interleave_gates, 0), (None, 128)):
         own, rounded = (PackedWeights([(2 * outputs + 64, 128)], "int4") for _ in range(2))
         one = own.linear(rows, None, arranged=arranged, inputs=inputs)
@@ -99,8 +144,26 @@ def test_panels_have_the_bytes_that_rounding_finds_for_numbers_that_fit(outputs)
         assert own.used == rounded.used
         if arranged is None and outputs % 16 == 0 and not inputs:
             assert torch.equal(own.memory[: own.used], rounded.memory[: own.used])
-        run, width = library().specclient_linear, one.inputs
-        torch.testing.assert_close(products(one, run, width), products(other, run, width), atol=0, rtol=0)
+        width = one.inputs
+        torch.testing.assert_close(products(one, width), products(other, width), atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("outputs", [64, 80, 24])
+def test_products_with_zero_points_are_exact_and_the_same_in_any_batch(outputs):
+    generator = torch.Generator().manual_seed(0)
+    weight, x = (torch.randn(n, 96, generator=generator) + 0.3 for n in (outputs, 13))
+    numbers, scale, zeros, exact = asymmetric(weight)
+    own = PackedWeights([(outputs, 96)], "int4")
+    linear = own.linear(int4_rows(numbers, scale, zeros), None)
+    size = -(-outputs // 16) * 16 * 3 * 19  # bytes for 32 weights
+    assert own.used == -(-size // 64) * 64
+    torch.testing.assert_close(products(linear, 96), exact, atol=1e-6, rtol=1e-6)
+    found = product(linear, x)
+    largest = x.view(13, 3, 32).abs().amax(-1, keepdim=True)
+    rounded = ((x.view(13, 3, 32) * (127 / largest)).round() * largest / 127).view(13, 96)
+    torch.testing.assert_close(found.double(), rounded.double() @ exact.double().t(), atol=1e-4, rtol=1e-4)
+    for count in range(1, 13):
+        assert torch.equal(product(linear, x[:count]), found[:count])
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -114,10 +177,8 @@ def test_a_layer_keeps_the_numbers_and_scales_of_the_file(name, checkpoint, tmp_
     for field in ("qkv", "o", "gate_up", "down"):
         rows, wanted = getattr(layer, field), getattr(expected, field)
         assert rows.dtype == torch.uint8
-        assert rows.shape == (len(wanted), wanted.shape[1] * 9 // 16), "a quarter of bfloat16, and the scales"
-        pairs, scale = int4_parts(rows)
-        numbers = torch.cat((pairs & 15, pairs >> 4), dim=-1).float() - 8
-        assert torch.equal((numbers * scale.float()[..., None]).view(wanted.shape), wanted)
+        assert rows.shape == (len(wanted), wanted.shape[1] * 19 // 32), "halves of bytes, and 3 a group"
+        assert torch.equal(dequantised(rows), wanted)
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -162,9 +223,7 @@ def test_one_scale_of_any_number_of_groups_is_repeated_for_each(groups):
     weight = torch.randn(8, 32 * groups, generator=torch.Generator().manual_seed(0))
     tensors, exact = gptq(weight, group=32 * groups)
     rows = stored(tensors).int4_rows("model.layers.0.mlp.down_proj.weight", tuple(weight.shape))
-    pairs, scale = int4_parts(rows)
-    numbers = torch.cat((pairs & 15, pairs >> 4), dim=-1).float() - 8
-    assert torch.equal((numbers * scale.float()[..., None]).view(exact.shape), exact)
+    assert torch.equal(dequantised(rows), exact)
 
 
 @pytest.mark.parametrize(

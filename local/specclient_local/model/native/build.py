@@ -19,7 +19,7 @@ from specclient_local.model.native.library_cache import cache_folder, cached_lib
 _LOG = logging.getLogger("specclient")
 _FOLDER = Path(__file__).parent
 _SOURCES = (
-    "matmul.h", "dot_products.h", "row_ops.h", "thread_team.h", "forward_pass.h", "pack.h",
+    "matmul.h", "dot_products.h", "row_ops.h", "attention.h", "thread_team.h", "forward_pass.h", "pack.h",
     "value_check.h", "entry_points.c",
 )  # fmt: skip
 _FLAGS = (

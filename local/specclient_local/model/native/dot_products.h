@@ -7,14 +7,13 @@
  *   INT8_GROUPS     for each GROUP of 32 inputs:  [8][N][4] uint8, each weight plus 128; [N] bfloat16 scales
  *   INT4_GROUPS     for each GROUP of 32 inputs:  [4][N][4] uint8, two weights plus 8 each: those of the first 16
  *                                                 inputs in the low halves; [N] bfloat16 scales
- * The row of an INT8_GROUPS or INT4_GROUPS product is [groups][GROUP] int8, [groups] float32 scales and [groups]
- * int32 sums of its numbers, by which the weights' offsets are subtracted.
+ *   INT4_ZEROS      the same with weights from 0 to 15, followed by [N] uint8 zero points
+ * The row of a product of groups is [groups][GROUP] int8, [groups] float32 scales and [groups] int32 sums of its numbers
+ * times -128, -8 or -1, by which the weights' offsets or zero points are subtracted.
  */
 #include "matmul.h"
 
-#if defined(__x86_64__) || defined(__i386__)
-#include <immintrin.h>
-#elif defined(__ARM_FEATURE_DOTPROD)
+#if defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #endif
 
@@ -22,6 +21,8 @@
 #define QUAD 4               /* int8 numbers that a dot product multiplies and adds in each lane */
 #define QUADS (GROUP / QUAD)
 #define MAX_INT8 127.0f
+#define INT8_OFFSET 128      /* that is added to weights, so that they are unsigned */
+#define INT4_OFFSET 8
 #define ROUNDER 12582912.0f  /* adding and subtracting 1.5 * 2^23 rounds a small float32 to an integer */
 
 typedef uint8_t bytes_vec __attribute__((vector_size(VECTOR), aligned(1)));
@@ -34,6 +35,7 @@ static int64_t panel_bytes(const Linear *l) {
         case BFLOAT16_PAIRS: return (l->in + 1) / 2 * 2 * W * 2;
         case INT8_GROUPS: return groups_of(l->in) * (GROUP + 2) * W;
         case INT4_GROUPS: return groups_of(l->in) * (GROUP / 2 + 2) * W;
+        case INT4_ZEROS: return groups_of(l->in) * (GROUP / 2 + 3) * W;
         default: return l->in * W * BYTES[l->kind];
     }
 }
@@ -95,7 +97,7 @@ static float convert_group(const float *x, int8_t *row, int32_t *sum) {
     return largest / MAX_INT8 + broken;
 }
 
-static void convert_to_groups(const float *x, int64_t n, int8_t *row) {
+static void convert_to_groups(const float *x, int64_t n, int32_t offset, int8_t *row) {
     int64_t groups = groups_of(n);
     float *scale = (float *)(row + groups * GROUP);
     int32_t *sum = (int32_t *)(scale + groups);
@@ -104,13 +106,14 @@ static void convert_to_groups(const float *x, int64_t n, int8_t *row) {
         const float *from = x + g * GROUP;
         if (n - g * GROUP < GROUP) from = memcpy(last, from, (n - g * GROUP) * sizeof(float));
         scale[g] = convert_group(from, row + g * GROUP, sum + g);
+        sum[g] *= -offset;
     }
 }
 
 /* Convert a row of l->in numbers for the product with l. */
 static void convert_row(const Linear *l, const float *x, void *row) {
     if (l->kind == BFLOAT16_PAIRS) convert_to_bfloat16(x, l->in, row);
-    else convert_to_groups(x, l->in, row);
+    else convert_to_groups(x, l->in, l->kind == INT8_GROUPS ? INT8_OFFSET : l->kind == INT4_GROUPS ? INT4_OFFSET : 1, row);
 }
 
 /* ---- dot products of each lane ---- */
@@ -119,6 +122,12 @@ static inline ivec repeated(const void *quad) {
     int32_t bits;
     memcpy(&bits, quad, sizeof bits);
     return (ivec){0} + bits;
+}
+
+static inline ivec bytes(const char *at) {  /* V uint8 numbers as int32, by way of int16 */
+    typedef uint8_t u8s __attribute__((vector_size(V), aligned(1)));
+    typedef uint16_t u16s __attribute__((vector_size(2 * V)));
+    return __builtin_convertvector(__builtin_convertvector(*(const u8s *)at, u16s), ivec);
 }
 
 /* sum + the product of four unsigned weights and four signed numbers in each lane. */
@@ -179,7 +188,7 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
             int64_t left = out - p * W;                                                                         \
             if (left <= 0) break;                                                                               \
             for (int r = 0; r < R; r++)                                                                         \
-                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));                  \
+                store_sums(y + r * sy + p * W, (vec)sum[r][p], left);                                           \
         }                                                                                                       \
     }
 #else
@@ -193,10 +202,10 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
 #define READ_INT4(w, q) (q < QUADS / 2 ? LOW_INT4(w, q) : HIGH_INT4(w, q))
 
 /* T vectors of outputs at a time are multiplied with all rows, so that the sums of a group stay in registers. */
-#define GROUP_KERNEL(NAME, READ, SIZE, OFFSET, R, P)                                                            \
+#define GROUP_KERNEL(NAME, READ, SIZE, ZEROS, R, P)                                                             \
     static void NAME##_##R##_##P(const Linear *l, const void *panels, const float *bias, const void *rows,      \
                                  int64_t stride, float *y, int64_t sy, int64_t out, int64_t ahead) {            \
-        enum { ALL = P * W / V, T = TILE(R, P), BLOCK_BYTES = P * W * (SIZE + 2), lines = P * W * QUAD };       \
+        enum { ALL = P * W / V, T = TILE(R, P), BLOCK_BYTES = P * W * (SIZE + 2 + ZEROS), lines = P * W * QUAD }; \
         int64_t groups = groups_of(l->in);                                                                      \
         const char *w = panels, *row = rows;                                                                    \
         vec sum[R][ALL];                                                                                        \
@@ -209,7 +218,8 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
                     for (int i = 0; i < BLOCK_BYTES; i += CACHE_LINE) __builtin_prefetch(w + i + ahead);        \
                 for (int r = 0; r < R; r++) {                                                                   \
                     const char *sums = row + r * stride + groups * (GROUP + 4) + 4 * g;                         \
-                    for (int p = 0; p < T; p++) dots[r][p] = repeated(sums) * -OFFSET;                          \
+                    for (int p = 0; p < T; p++)                                                                 \
+                        dots[r][p] = ZEROS ? repeated(sums) * bytes(w + P * W * (SIZE + 2) + (t + p) * V) : repeated(sums); \
                 }                                                                                               \
                 _Pragma("GCC unroll 8") for (int q = 0; q < QUADS; q++) {                                       \
                     ivec weight[T];                                                                             \
@@ -231,12 +241,13 @@ static inline ivec dot_quads(ivec sum, ivec weights, ivec x) {
             int64_t left = out - p * V;                                                                         \
             if (left <= 0) break;                                                                               \
             for (int r = 0; r < R; r++)                                                                         \
-                memcpy(y + r * sy + p * V, &sum[r][p], sizeof(float) * (left < V ? left : V));                  \
+                store_sums(y + r * sy + p * V, sum[r][p], left);                                                \
         }                                                                                                       \
     }
 
-#define INT8_KERNEL(R, P) GROUP_KERNEL(int8_groups, READ_INT8, GROUP, 128, R, P)
-#define INT4_KERNEL(R, P) GROUP_KERNEL(int4_groups, READ_INT4, GROUP / 2, 8, R, P)
+#define INT8_KERNEL(R, P) GROUP_KERNEL(int8_groups, READ_INT8, GROUP, 0, R, P)
+#define INT4_KERNEL(R, P) GROUP_KERNEL(int4_groups, READ_INT4, GROUP / 2, 0, R, P)
+#define ZEROS_KERNEL(R, P) GROUP_KERNEL(int4_zeros, READ_INT4, GROUP / 2, 1, R, P)
 #define ALL_ROWS(KERNEL, P) KERNEL(1, P) KERNEL(2, P) KERNEL(3, P) KERNEL(4, P) KERNEL(5, P) KERNEL(6, P)
 ALL_ROWS(PAIR_KERNEL, 1)
 ALL_ROWS(PAIR_KERNEL, 4)
@@ -244,6 +255,8 @@ ALL_ROWS(INT8_KERNEL, 1)
 ALL_ROWS(INT8_KERNEL, 4)
 ALL_ROWS(INT4_KERNEL, 1)
 ALL_ROWS(INT4_KERNEL, 4)
+ALL_ROWS(ZEROS_KERNEL, 1)
+ALL_ROWS(ZEROS_KERNEL, 4)
 
 typedef void DotKernel(const Linear *, const void *, const float *, const void *, int64_t, float *, int64_t, int64_t,
                        int64_t);
@@ -256,6 +269,7 @@ static DotKernel *const DOT_KERNELS[KINDS - BFLOAT16_PAIRS][2][ROWS] = {
 #endif
     {BY_ROWS(int8_groups, 1), BY_ROWS(int8_groups, 4)},
     {BY_ROWS(int4_groups, 1), BY_ROWS(int4_groups, 4)},
+    {BY_ROWS(int4_zeros, 1), BY_ROWS(int4_zeros, 4)},
 };
 
 /* The same as multiply_panels() for converted rows, which are `stride` bytes apart. */

@@ -9,18 +9,19 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "row_ops.h"
+#include "attention.h"
 #include "thread_team.h"
 
 typedef struct {  /* contiguous rows of one request; a mask row is 0 where a position is visible; the first
                       `open` positions are visible to all rows */
     int64_t first, rows, start, open, length, mask_stride, window_stride;
     const float *mask, *window;  /* NULL if every row sees all positions */
-    float *const *cache;  /* per layer [2 KV][capacity][D], keys first */
+    void *const *cache;  /* per layer [2 KV][capacity][D], keys first */
+    int64_t causal;      /* whether row i sees the first start + i + 1 positions, if no window slides */
 } Span;
 typedef struct {
     const Model *model;
-    int64_t rows, spans, wanted, capacity, threads;
+    int64_t rows, spans, wanted, capacity, threads, is_bfloat16;  /* the last: whether keys and values are */
     const int64_t *ids, *positions, *wanted_rows;  /* wanted_rows is NULL if all logits are wanted */
     const float *turns;  /* [context][D / 2] pairs of cosine and sine */
     const Span *span;
@@ -94,9 +95,20 @@ static void gated_linear(Worker *worker, const Linear *l, const float *x) {
 
 static int64_t query_count(const Model *m, const Span *span) { return span->rows * (m->heads / m->kv_heads); }
 
-/* Number of blocks into which the queries of a key head are divided. */
+/* Number of blocks into which the queries of a key head are divided: few large ones of a prompt, so that keys and values
+ * are read less often, else many small ones for many threads. */
 static int64_t query_blocks(const Model *m, const Span *span) {
-    return (query_count(m, span) + QUERIES - 1) / QUERIES;
+    int64_t count = query_count(m, span), size = count < 4 * MOST_QUERIES ? QUERIES : MOST_QUERIES;
+    return (count + size - 1) / size;
+}
+
+/* Set which positions query `i` of a block, of the span's row `row`, sees. */
+static void set_visible(Attention *a, int i, const Layer *layer, const Span *span, int64_t row) {
+    int64_t slides = layer->sliding && span->window, stride = slides ? span->window_stride : span->mask_stride;
+    const float *seen = slides ? span->window : span->mask;
+    int is_prefix = !seen || (span->causal && !slides);
+    a->mask[i] = is_prefix ? 0 : seen + row * stride;
+    a->prefix[i] = is_prefix ? (seen ? span->start + row + 1 : span->length) : slides ? 0 : span->open;
 }
 
 /* Attend with one block of a request's queries of one key head. */
@@ -106,20 +118,18 @@ static void attend_block(Worker *worker, const Layer *layer, int64_t number, con
     const Model *m = p->model;
     int64_t group = m->heads / m->kv_heads, width = (m->heads + 2 * m->kv_heads) * m->dim;
     int64_t all = query_count(m, span), parts = query_blocks(m, span), first = all * block / parts;
-    int count = (int)(all * (block + 1) / parts - first);
-    const float *q[QUERIES], *mask[QUERIES];
-    float *out[QUERIES];
-    const float *seen = layer->sliding && span->window ? span->window : span->mask;
-    int64_t stride = seen == span->mask ? span->mask_stride : span->window_stride;
-    for (int i = 0; i < count; i++) {
+    int64_t size = p->is_bfloat16 ? sizeof(uint16_t) : sizeof(float), head_bytes = p->capacity * m->dim * size;
+    const char *keys = (const char *)span->cache[number] + head * head_bytes;
+    Attention a = {.dim = m->dim, .length = span->length, .stride = score_stride(span->length), .scores = scores,
+                   .count = (int)(all * (block + 1) / parts - first), .is_bfloat16 = p->is_bfloat16,
+                   .keys = keys, .values = keys + m->kv_heads * head_bytes};
+    for (int i = 0; i < a.count; i++) {
         int64_t own = (first + i) / group, row = span->first + own, h = head * group + (first + i) % group;
-        q[i] = p->qkv + row * width + h * m->dim;
-        out[i] = p->attended + (row * m->heads + h) * m->dim;
-        mask[i] = seen ? seen + own * stride : 0;
+        a.q[i] = p->qkv + row * width + h * m->dim;
+        a.out[i] = p->attended + (row * m->heads + h) * m->dim;
+        set_visible(&a, i, layer, span, own);
     }
-    const float *keys = span->cache[number] + head * p->capacity * m->dim;
-    int64_t open = layer->sliding && span->window ? 0 : span->open;
-    attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length, scores);
+    attend(&a);
 }
 
 /* Attend with all queries of the pass. Neighbouring pieces belong to one key head: if one thread takes them all, its
@@ -132,7 +142,7 @@ static void attend_all(Worker *worker, int64_t number, const Layer *layer) {
         pieces += query_blocks(m, p->span + i) * m->kv_heads;
         if (p->span[i].length > longest) longest = p->span[i].length;
     }
-    float *scores = p->scores + worker->number * QUERIES * longest;
+    float *scores = p->scores + worker->number * MOST_QUERIES * score_stride(longest);
     for (int64_t piece; (piece = claim(worker, pieces)) >= 0;) {
         const Span *span = p->span;
         for (; piece >= query_blocks(m, span) * m->kv_heads; span++) piece -= query_blocks(m, span) * m->kv_heads;
@@ -151,7 +161,8 @@ static void rotate_and_store(Worker *worker, int64_t number, const Layer *layer)
         const Span *span = p->span;
         while (row >= span->first + span->rows) span++;
         rotate_and_store_row(m, layer, p->turns + p->positions[row] * m->dim, p->qkv + row * width,
-                             span->cache[number] + (span->start + row - span->first) * m->dim, p->capacity * m->dim);
+                             span->cache[number], (span->start + row - span->first) * m->dim, p->capacity * m->dim,
+                             p->is_bfloat16);
     }
     end_stage(worker);
 }

@@ -206,10 +206,11 @@ class _PreparedPass:
         self._scratch: object = None
         self.where = pointer(self._pass_struct)
         self._pass_struct.capacity, self._pass_struct.span = runner.cache.rows.shape[3], addressof(spans)
+        self._pass_struct.is_bfloat16 = runner.cache.rows.dtype == torch.bfloat16
         self._pass_struct.ids, self._pass_struct.positions = addressof(self.ids), addressof(self._positions)
         self._spans = [*spans]
         for span in self._spans:
-            span.mask_stride = runner.causal.stride(0)
+            span.mask_stride, span.causal = runner.causal.stride(0), True
         self._causal = runner.causal.data_ptr() + 4 * runner.context
         self._feature_rows: list[Tensor] = []
         self._features: Callable[[int, int, int], Tensor] | None = None

@@ -7,6 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <immintrin.h>
+#endif
+
 #define W 16                    /* outputs of a panel */
 #define ROWS 6                  /* rows that are multiplied with a panel at once */
 #define BLOCK 512               /* inputs whose weights stay in the cache while several tiles of sums use them */
@@ -38,7 +42,7 @@ typedef int16_t i16s __attribute__((vector_size(2 * V)));
 typedef uint16_t bf16s __attribute__((vector_size(2 * V), aligned(2)));
 
 /* A packed matrix. `kind` is its element type; `scale` (one per output, NULL for none) multiplies the sums. */
-enum { FLOAT32, INT8, BFLOAT16, BFLOAT16_PAIRS, INT8_GROUPS, INT4_GROUPS, KINDS };  /* the last three: dot_products.h */
+enum { FLOAT32, INT8, BFLOAT16, BFLOAT16_PAIRS, INT8_GROUPS, INT4_GROUPS, INT4_ZEROS, KINDS };  /* from BFLOAT16_PAIRS on: dot_products.h */
 static const int64_t BYTES[BFLOAT16_PAIRS] = {sizeof(float), sizeof(int8_t), sizeof(uint16_t)};
 typedef struct { const void *panels; const float *bias, *scale; int64_t out, in, kind; } Linear;
 
@@ -48,7 +52,24 @@ static inline vec i8(const int8_t *w) {  /* by way of int16: gcc converts int8 t
     return __builtin_convertvector(__builtin_convertvector(half, ivec), vec);
 }
 static inline vec bf16(const uint16_t *w) {  /* bfloat16 is the upper half of a float32 */
+#if VECTOR == 64  /* gcc would convert two halves and join them */
+    return (vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)w)), 16);
+#else
     return (vec)(__builtin_convertvector(*(const bf16s *)w, ivec) << 16);
+#endif
+}
+
+static float widened_bfloat16(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* Store the first `left` elements of a vector, or all if there are no more. */
+static inline void store_sums(float *y, vec sums, int64_t left) {
+    if (left >= V) memcpy(y, &sums, sizeof sums);
+    else memcpy(y, &sums, left * sizeof(float));
 }
 
 /* The vectors of a tile of R rows: the largest power of two whose sums fit, at most those of P panels. */
@@ -93,7 +114,7 @@ static inline vec bf16(const uint16_t *w) {  /* bfloat16 is the upper half of a 
             if (left <= 0) break;                                                                               \
             for (int r = 0; r < R; r++) {                                                                       \
                 if (scale) sums[r][p] = sums[r][p] * f32(scale + p * V) + add[p];                               \
-                memcpy(y + r * sy + p * V, &sums[r][p], sizeof(float) * (left < V ? left : V));                 \
+                store_sums(y + r * sy + p * V, sums[r][p], left);                                               \
             }                                                                                                   \
         }                                                                                                       \
     }

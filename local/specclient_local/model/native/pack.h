@@ -13,13 +13,6 @@ typedef struct {
     const int64_t *row;      /* [outputs] the row of each output; -1 for zeros */
 } Packing;
 
-static float widened_bfloat16(uint16_t half) {
-    uint32_t bits = (uint32_t)half << 16;
-    float x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
 /* Copy GROUP weights of an output from input `begin` on as float32; those that do not exist are zero. */
 static void read_group(const Packing *t, int64_t output, int64_t begin, float *x) {
     int64_t row = output < t->l->out ? t->row[output] : -1, left = t->inputs - begin;

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.model.int4_rows import int4_inputs, int4_panels, is_int4_rows
+from specclient_local.model.int4_rows import has_zero_points, int4_inputs, int4_panels, is_int4_rows
 from specclient_local.model.native.build import library
 from specclient_local.model.native.huge_pages import large_pages
 from specclient_local.model.native.structs import LinearStruct, PackingStruct
@@ -29,7 +29,7 @@ GATES_PER_GROUP = 2 * _WIDTH
 _LINE = 64
 """Bytes of a cache line."""
 
-_FLOAT32, _INT8, _BFLOAT16, _BFLOAT16_PAIRS, _INT8_GROUPS, _INT4_GROUPS = range(6)
+_FLOAT32, _INT8, _BFLOAT16, _BFLOAT16_PAIRS, _INT8_GROUPS, _INT4_GROUPS, _INT4_ZEROS = range(7)
 """Numbers of element types in ``matmul.h``; sums are float32 for all of them."""
 
 _KINDS = {torch.float32: _FLOAT32, torch.int8: _INT8, torch.bfloat16: _BFLOAT16}
@@ -169,7 +169,8 @@ class PackedWeights:
         if bias is not None:
             bias = F.pad(bias if arranged is None else arranged(bias), (0, -len(order) % _WIDTH))
         panels = self._copied(int4_panels(rows, order, inputs, (_GROUP, _WIDTH)))
-        return LinearStruct(panels, self.maybe(bias), None, len(order), inputs, _INT4_GROUPS)
+        kind = _INT4_ZEROS if has_zero_points(rows) else _INT4_GROUPS
+        return LinearStruct(panels, self.maybe(bias), None, len(order), inputs, kind)
 
     def _copied(self, *parts: Tensor) -> int:
         """Copy parts one after the other into ``memory``, and return the address of the first."""
@@ -194,6 +195,11 @@ def interleave_gates(gate_up: Tensor) -> Tensor:
     fill = (*(0, 0) * (gate_up.ndim - 1), 0, -(len(gate_up) // 2) % GATES_PER_GROUP)
     halves = (F.pad(half, fill).view(-1, GATES_PER_GROUP, *half.shape[1:]) for half in gate_up.chunk(2))
     return torch.stack((*halves,), 1).flatten(0, 2)
+
+
+def rounds_rows(linear: LinearStruct) -> bool:
+    """Return whether products with a packed matrix round their rows, to bfloat16 or int8."""
+    return int(linear.kind) >= _BFLOAT16_PAIRS
 
 
 def multiplies_bfloat16() -> bool:

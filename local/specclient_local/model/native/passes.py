@@ -18,6 +18,7 @@ from specclient_local.model.native.packed_weights import (
     PackedWeights,
     can_be_packed,
     interleave_gates,
+    rounds_rows,
     scratch_for_rows,
 )
 from specclient_local.model.native.structs import (
@@ -38,8 +39,11 @@ millisecond does not pay for waking threads and a dozen barriers."""
 MIN_PARALLEL_PRODUCTS_AWAKE = 500_000
 """The same if the threads are awake already: in the passes of a chain, or before a target's pass."""
 
-_QUERIES = 4
-"""Queries of one key head that a thread computes together; ``QUERIES`` in ``row_ops.h``."""
+_QUERIES = 16
+"""Queries of one key head that a thread computes together; ``MOST_QUERIES`` in ``attention.h``."""
+
+_WHOLE = 16
+"""Positions of which a query's scratch memory has a multiple: numbers of the largest vectors."""
 
 _SMALLEST = 16
 """Initial rows of the scratch memory, which grows by doubling."""
@@ -72,6 +76,8 @@ class NativePasses:
 
     Attributes:
         rounded_to: the same.
+        kv_dtype: data type of the keys and values: bfloat16 where products round their rows, so that they
+            take half the memory and traffic.
     """
 
     exact_rows = True
@@ -129,6 +135,7 @@ class NativePasses:
         """Set up the ``ModelStruct`` of packed layers. Last step of construction."""
         c = self._config
         self._layers = (LayerStruct * len(layers))(*layers)
+        self.kv_dtype = torch.bfloat16 if rounds_rows(layers[0].qkv) else torch.float32
         self._model = ModelStruct(
             c.hidden_size,
             c.heads,
@@ -156,7 +163,7 @@ class NativePasses:
         """Return passes through some of the layers, which share the weights."""
         other = object.__new__(NativePasses)
         other._config, other._panels, other._turns = config, self._panels, self._turns
-        other.rounded_to = self.rounded_to
+        other.rounded_to, other.kv_dtype = self.rounded_to, self.kv_dtype
         other._run, other._guess = self._run, self._guess
         other._layers = (LayerStruct * len(layers))(*(self._layers[i] for i in layers))
         other._model = ModelStruct.from_buffer_copy(self._model)
@@ -224,7 +231,8 @@ class NativePasses:
         self._pass_memory = (numbers, span_structs, [span.cache for span in spans])
         table.spans, table.span = len(spans), addressof(span_structs)
         table.wanted = rows if wanted is None else len(wanted)
-        table.capacity = spans[0].cache[0].shape[1]
+        rows_of_first = spans[0].cache[0]
+        table.capacity, table.is_bfloat16 = rows_of_first.shape[1], rows_of_first.dtype == torch.bfloat16
         table.ids, table.positions = where, where + 8 * rows
         table.wanted_rows = None if wanted is None else where + 16 * rows
         table.logits = logits.data_ptr()
@@ -239,6 +247,7 @@ class NativePasses:
             least: minimum products for which several threads are used.
         """
         threads = torch.get_num_threads() if rows * self._products >= least else 1
+        longest += -longest % _WHOLE  # scores are stored as whole vectors
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
         return threads
@@ -285,6 +294,7 @@ class NativePasses:
             span.mask.data_ptr(),
             None if window is None else window.data_ptr(),
             addressof(span.cache.addresses),
+            span.causal,
         )
 
     def pack_layer(

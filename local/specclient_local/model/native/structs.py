@@ -64,6 +64,7 @@ class SpanStruct(Structure):
         *((name, c_int64) for name in ("first", "rows", "start", "open", "length")),
         *((name, c_int64) for name in ("mask_stride", "window_stride")),
         *((name, c_void_p) for name in ("mask", "window", "cache")),
+        ("causal", c_int64),
     ]
 
 
@@ -72,7 +73,7 @@ class PassStruct(Structure):
 
     _fields_ = [
         ("model", POINTER(ModelStruct)),
-        *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
+        *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads", "is_bfloat16")),
         *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
         *(
             (name, c_void_p)
