@@ -185,11 +185,16 @@ class EagleDrafter(Drafter):
         slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
 
-    def _unread(self, sequence: Sequence) -> tuple[list[int], Tensor]:
-        """Return the tokens that the head has not read, at most one chunk, and the states before them."""
+    def _unread(self, sequence: Sequence, further: int = 0) -> tuple[list[int], Tensor]:
+        """Return the tokens that the head has not read, and the states before them.
+
+        Args:
+            sequence: the request.
+            further: rows that share the pass with them.
+        """
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
-        while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS:
+        while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS - further:
             self._extend(sequence, done, done + MAX_PASS_ROWS)
         return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 

@@ -15,6 +15,7 @@ from specclient_local.drafting.layer_skip import LayerSkipDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS, MODELLESS_ENGINE_METHODS
 from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.parallel_eagle import ParallelEagleDrafter
 from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.round_costs import RoundCosts, combined_costs
 from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
@@ -75,7 +76,7 @@ def build_drafters(
         layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
             ``search`` to search for them while requests run.
         sharing: whose keys and values draft models reuse for a common prefix of prompts.
-        heads: folders of Medusa, EAGLE and MTP heads; the target must keep their hidden states.
+        heads: folders of Medusa, EAGLE, P-EAGLE and MTP heads; the target must keep their hidden states.
         foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
         known: the costs that equal models had; they are measured if it is None.
 
@@ -244,7 +245,8 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
             target, compiled or MedusaHeads(*weights, None if on_device else fast_kernels())
         )
     runner = EagleRunner(checkpoint.shape, checkpoint.weights, target, compiled=not on_device)
-    return checkpoint.method, EagleDrafter(target, runner)
+    drafter = ParallelEagleDrafter if checkpoint.shape.parallel else EagleDrafter
+    return checkpoint.method, drafter(target, runner)
 
 
 def layer_skip_runner(target: DecoderRunner, layers: Seq[int], slots: int) -> DecoderRunner:
@@ -270,7 +272,7 @@ def kept_layers(layer_skip: int | Seq[int], layers: int) -> tuple[int, ...]:
 
 def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Method:
     if method == "auto":
-        heads: tuple[Method, ...] = ("eagle", "mtp", "medusa")
+        heads: tuple[Method, ...] = ("eagle", "peagle", "mtp", "medusa")
         for name in heads:
             if name in by_method:
                 return name

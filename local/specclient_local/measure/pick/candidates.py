@@ -42,7 +42,7 @@ class DraftCandidate:
     def method(self, engine: Engine) -> Method:
         """Return the candidate's method in an engine that was loaded with it."""
         if "heads" in self.load_options:
-            heads: tuple[Method, ...] = ("medusa", "eagle", "mtp")
+            heads: tuple[Method, ...] = ("medusa", "eagle", "peagle", "mtp")
             return next(method for method in heads if method in engine.methods)
         if "layer_skip" in self.load_options:
             return "layer_skip"
