@@ -92,7 +92,8 @@ class EagleHead:
         self.embedding = lent.embedding if weights.embedding is None else weights.embedding
         k, eps, w = kernels or HeadKernels(), shape.config.norm_eps, weights
         self._fc = k.linear(w.fc, w.fc_bias)
-        self._layers = [HeadLayer(shape.config, each, k) for each in (w, *w.further)]
+        self._layers = [HeadLayer(shape.config, w, k)]
+        self._layers += [HeadLayer(shape.config, layer, k) for layer in w.further]
         self._last_norm = k.norm(lent.norm, lent.eps)
         self._norm = None if w.norm is None else k.norm(w.norm, eps)
         self._token_norm = None if w.token_norm is None else k.norm(w.token_norm, eps)

@@ -1,8 +1,8 @@
 """Reading of published EAGLE, EAGLE-3 and P-EAGLE heads, checked against their target.
 
 A P-EAGLE head is an EAGLE-3 head with further layers, a mask token and the tensor ``mask_hidden``. In the
-format of ``speculators``, ``speculators_model_type`` is ``peagle``; in that of its authors, ``config.json`` is
-that of an EAGLE-3 head with ``ptd_token_id`` or ``pard_token`` (vLLM, ``v1/spec_decode``).
+format of ``speculators``, ``speculators_model_type`` is ``peagle``; in that of its authors, ``config.json``
+is that of an EAGLE-3 head with ``ptd_token_id`` or ``pard_token`` (vLLM, ``v1/spec_decode``).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ _FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
 
 
 def _mask_token(raw: Mapping[str, Any], path: Path, vocab: int) -> int:
-    """Return the id of the mask token: ``mask_token_id``, or, in the authors' layout, the names vLLM knows."""
+    """Return the id of the mask token, by ``speculators``' name or by those that vLLM reads."""
     name = next((name for name in _MASK_NAMES if raw.get(name) is not None), None)
     if name is None:
         raise CheckpointError(

@@ -40,8 +40,8 @@ class NativeEagle(NativePasses):
         self._target = target  # keeps the shared output head alive
         joined = [] if w.state_norm is not None else [w.fc]
         own = [] if w.head is None else [w.head]
-        layers = [m for each in (w, *w.further) for m in (each.qkv, each.o, each.gate_up, each.down)]
-        matrices = [*layers, *joined, *own]
+        further = [m for layer in w.further for m in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+        matrices = [w.qkv, w.o, w.gate_up, w.down, *further, *joined, *own]
         self.bind_library(config, turns, run, PackedWeights([(m.shape[0], m.shape[1]) for m in matrices]))
         panels = self._panels
         packed = [self.pack_layer(w)]

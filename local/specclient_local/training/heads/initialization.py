@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -94,7 +95,8 @@ def initial_parallel_weights(
 def _copied(weights: EagleWeights) -> EagleWeights:
     """Return parameters that autograd can use; those of a checkpoint may be inference tensors."""
     values = {field.name: getattr(weights, field.name) for field in dataclasses.fields(weights)}
-    return replace(weights, **{n: v.clone() for n, v in values.items() if isinstance(v, Tensor)})
+    cloned: dict[str, Any] = {n: v.clone() for n, v in values.items() if isinstance(v, Tensor)}
+    return replace(weights, **cloned)
 
 
 def _random_weights(shape: EagleShape, shared: SharedTargetWeights, ids: Tensor | None) -> EagleWeights:

@@ -272,7 +272,9 @@ def heads_loss(
     greedy = rows.ids[:, 1:] == rows.best[:, :-1]
     usable = greedy[:, positions] if learner.independent else torch.ones_like(greedy[:, positions])
     total, soft = states.new_zeros(()), _INDEPENDENT_SOFT if learner.independent else _SOFT
-    inputs = replace(rows, features=_noisy(rows.features, learner.noise, generator)) if learner.noise else rows
+    inputs = (
+        replace(rows, features=_noisy(rows.features, learner.noise, generator)) if learner.noise else rows
+    )
     for k, hidden in enumerate(learner.depths(inputs, learner.depth, positions)):
         predicted = (positions + 1 + k).clamp(max=count - 1)
         counted = usable & (positions + 1 + k < rows.lengths[:, None]) & best[:, predicted].ge(0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -85,7 +86,8 @@ class ParallelEagleLearner(HeadsLearner):
         attend = _BlockAttention(self.shape.config.heads, self.shape.config.kv_heads, root, place)
         hidden = self._head.step(tokens, states, self._turns[root + place], attend)
         yield hidden[:, last]
-        yield from hidden[:, count:].unflatten(1, (len(last), len(ahead))).unbind(2) if masks else ()
+        if masks:
+            yield from hidden[:, count:].reshape(batch, len(last), len(ahead), -1).unbind(2)
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits of states."""
@@ -93,7 +95,7 @@ class ParallelEagleLearner(HeadsLearner):
 
     def _registered(self, number: int, layer: LayerWeights) -> LayerWeights:
         """Register the tensors of a further layer as parameters, and return the layer with them."""
-        found: dict[str, nn.Parameter] = {}
+        found: dict[str, Any] = {}
         for name, value in _tensors(layer).items():
             found[name] = nn.Parameter(value)
             self.register_parameter(f"further_{number}_{name}", found[name])

@@ -17,10 +17,10 @@ KINDS: tuple[HeadsKind, ...] = ("medusa", "eagle", "eagle3", "peagle")
 _RATES: dict[HeadsKind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3, "peagle": 3e-3}
 """Default peak learning rates. Medusa's is higher: its blocks start at zero."""
 
-_ROWS: dict[HeadsKind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16, "peagle": 16}
+_ROWS: dict[HeadsKind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16, "peagle": 8}
 """Default rows per pass."""
 
-_DEPTHS: dict[HeadsKind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4, "peagle": 8}
+_DEPTHS: dict[HeadsKind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4, "peagle": 6}
 """Default depths. A further depth of an EAGLE head costs a further pass; one of the others does not."""
 
 

@@ -303,22 +303,22 @@ def _new_learner(
     if recipe.kind == "medusa":
         medusa = MedusaShape(recipe.depths, recipe.blocks, config.hidden_size, config.vocab_size, True)
         return MedusaLearner(medusa, shared)
-    length = settings.prompt + settings.new
-    if recipe.start is not None:
-        head = _starting_head(recipe.start, config)
-        ids = torch.arange(config.vocab_size) if head.weights.ids is None else head.weights.ids
-        shape = parallel_shape(head.shape, recipe, config)
-        start = head.weights
-        return ParallelEagleLearner(
-            shape, shared, ids.to(target.device), depth=recipe.depths, length=length, start=start
-        )
-    ids = None
-    if recipe.kind != "eagle":
-        ids = _most_frequent(training, config.vocab_size, recipe.draft_vocab).to(target.device)
-    shape = eagle_shape(recipe, config, 0 if ids is None else len(ids))
-    if ids is not None and shape.parallel:
-        return ParallelEagleLearner(shape, shared, ids, depth=recipe.depths, length=length)
-    return EagleLearner(shape, shared, ids, depth=recipe.depths, length=length)
+    depth, length = recipe.depths, settings.prompt + settings.new
+    if recipe.kind == "eagle":
+        return EagleLearner(eagle_shape(recipe, config), shared, None, depth=depth, length=length)
+    start = None if recipe.start is None else _starting_head(recipe.start, config)
+    if start is not None:
+        every = torch.arange(config.vocab_size)
+        ids = every if start.weights.ids is None else start.weights.ids
+        shape = parallel_shape(start.shape, recipe, config)
+    else:
+        ids = _most_frequent(training, config.vocab_size, recipe.draft_vocab)
+        shape = eagle_shape(recipe, config, len(ids))
+    ids = ids.to(target.device)
+    if not shape.parallel:
+        return EagleLearner(shape, shared, ids, depth=depth, length=length)
+    first = None if start is None else start.weights
+    return ParallelEagleLearner(shape, shared, ids, depth=depth, length=length, start=first)
 
 
 def _most_frequent(training: CollectedAnswers, vocab: int, count: int) -> Tensor:
