@@ -1,10 +1,10 @@
 """Drafts by a P-EAGLE head: all tokens of a draft from one pass.
 
 P-EAGLE (arXiv 2602.01469 §3): the row of the last token is EAGLE-3's. After it there is one row for each
-further token, whose input is a mask token and a learned state instead of the token before it and the target's state.
-A row's distribution does not depend on the tokens drafted before it, as with Medusa's heads. A chain draws
-each token from its row's distribution, which is its q; siblings of a tree are drawn without replacement; a
-grown tree picks the nodes with the highest product of probabilities.
+further token, whose input is a mask token and a learned state instead of the token before it and the target's
+state. A row's distribution does not depend on the tokens drafted before it, as with Medusa's heads. A chain
+draws each token from its row's distribution, which is its q; siblings of a tree are drawn without
+replacement; a grown tree picks the nodes with the highest product of probabilities.
 """
 
 from __future__ import annotations

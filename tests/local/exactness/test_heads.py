@@ -1,4 +1,4 @@
-"""Medusa, EAGLE and P-EAGLE heads in the engine: greedy tokens and sampled distributions equal the target's."""
+"""Medusa, EAGLE and P-EAGLE heads: greedy tokens and sampled distributions equal the target's."""
 
 from __future__ import annotations
 

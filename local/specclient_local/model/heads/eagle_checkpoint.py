@@ -26,10 +26,11 @@ from specclient_local.model.weights import interleave, tensor_names
 
 SPECULATORS = ("eagle", "eagle3", "peagle")
 MASK_TENSOR = "mask_hidden"
+MASK_NAMES = ("mask_token_id", "pard_token", "ptd_token_id")
+"""The fields of ``config.json`` that name the mask token of a P-EAGLE head; others do not have them."""
 
 _MAX_LAYERS = 16  # of a P-EAGLE head; the published ones have four
 _MAX_BLOCK = 1024  # tokens that it was trained to draft
-_MASK_NAMES = ("mask_token_id", "pard_token", "ptd_token_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConf
     kind = raw.get("speculators_model_type")
     if kind is None:
         layer, kind = raw, "eagle3" if "draft_vocab_size" in raw else "eagle"
-        parallel = kind == "eagle3" and any(raw.get(name) is not None for name in _MASK_NAMES)
+        parallel = kind == "eagle3" and any(raw.get(name) is not None for name in MASK_NAMES)
         kind = "peagle" if parallel else kind
     elif kind in SPECULATORS:
         layer = raw.get("transformer_layer_config") or {}
@@ -106,7 +107,7 @@ _FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
 
 def _mask_token(raw: Mapping[str, Any], path: Path, vocab: int) -> int:
     """Return the id of the mask token, by ``speculators``' name or by those that vLLM reads."""
-    name = next((name for name in _MASK_NAMES if raw.get(name) is not None), None)
+    name = next((name for name in MASK_NAMES if raw.get(name) is not None), None)
     if name is None:
         raise CheckpointError(
             f"{path}: mask_token_id is missing, which a P-EAGLE head reads for tokens that are not drafted "
