@@ -104,8 +104,8 @@ _DRAFTING_OPTIONS = (
         "--heads",
         multiple=True,
         help="Folder or hub id of Medusa, EAGLE or P-EAGLE heads for the model (methods medusa, eagle, "
-        "peagle), or the model's own checkpoint for the MTP head that it ships (method mtp); may be given once "
-        "for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
+        "peagle), or the model's own checkpoint for the MTP head that it ships (method mtp); may be given "
+        "once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
     ),
     click.option(
         "--layer-skip",

@@ -24,6 +24,7 @@ from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 from specclient_local.request.sequence import Sequence
@@ -37,13 +38,16 @@ class ParallelEagleDrafter(EagleDrafter):
     Args:
         target: the model whose hidden states the head reads.
         runner: the head.
+        sharing: whose rows a prompt with a common prefix reuses in the head's cache.
 
     Attributes:
         depth: maximum number of levels: the number of tokens that the head was trained to draft, if known.
     """
 
-    def __init__(self, target: HiddenStateRunner, runner: EagleRunner) -> None:
-        super().__init__(target, runner)
+    def __init__(
+        self, target: HiddenStateRunner, runner: EagleRunner, *, sharing: PrefixSharing = "all"
+    ) -> None:
+        super().__init__(target, runner, sharing=sharing)
         head = runner.head
         assert isinstance(head, EagleHead)
         assert head.shape.mask_token is not None
