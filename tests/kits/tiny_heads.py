@@ -109,7 +109,9 @@ def eagle3(
 
 def speculators_config(kind: str, transformer: dict, **others) -> dict:
     return {
-        "architectures": ["Eagle3Speculator" if kind == "eagle3" else "EagleSpeculator"],
+        "architectures": [
+            {"eagle": "EagleSpeculator", "eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator"}[kind]
+        ],
         "speculators_model_type": kind,
         "speculators_version": "0.3.0",
         "speculators_config": {
@@ -153,6 +155,41 @@ def speculators_eagle3(folder: Path, *, seed=0, spread=0.3, draft=120, own_width
         names |= {f"fc_norm.{i}.weight": (HIDDEN,) for i in range(3)}
     tensors = random(names, seed, spread) | mapping(VOCAB, draft, seed)
     return save(folder, speculators_config("eagle3", llama(hidden), **others), tensors)
+
+
+def peagle(
+    folder: Path,
+    *,
+    seed=0,
+    spread=0.3,
+    draft=120,
+    layers=2,
+    authors=False,
+    hidden=HIDDEN,
+    vocab=VOCAB,
+    heads=HEADS,
+    kv=KV,
+    **others,
+) -> Path:
+    """Write a P-EAGLE head in the layout of ``speculators``, or in that of its ``authors``.
+
+    ``speculators`` has an embedding of the head's own, and rows in the shape of ``mask_hidden``.
+    """
+    prefix = "midlayer." if authors else "layers.0."
+    names = eagle3_names(prefix, draft, hidden, heads, kv, hidden)
+    for i in range(1, layers):
+        names |= layer(f"layers.{i}.", hidden, hidden=hidden, heads=heads, kv=kv)
+        names[f"layers.{i}.input_layernorm.weight"] = (hidden,)
+    names["mask_hidden"] = (1, 3 * hidden) if authors else (1, 1, 3 * hidden)
+    if not authors:
+        names["embed_tokens.weight"] = (vocab, hidden)
+    tensors = random(names, seed, spread) | mapping(vocab, draft, seed)
+    shape = llama(hidden, vocab, heads, kv, num_hidden_layers=layers)
+    if authors:
+        config = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": draft, "ptd_token_id": 0}
+        return save(folder, {**config, **shape, **others}, tensors)
+    config = {"draft_vocab_size": draft, "norm_before_residual": False, "mask_token_id": 0, **others}
+    return save(folder, speculators_config("peagle", shape, **config), tensors)
 
 
 def medusa(

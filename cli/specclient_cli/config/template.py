@@ -238,8 +238,9 @@ TEMPLATE = """\
 #threads = 2
 #slots = 4
 
-# A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa or EAGLE heads. method
-# is "auto", "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle" or "mtp".
+# A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa, EAGLE or P-EAGLE heads.
+# method is "auto", "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle", "peagle" or
+# "mtp".
 #[local.models.big]
 #kind = "chat"
 #path = "path-or-hub-id"

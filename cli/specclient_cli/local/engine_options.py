@@ -103,9 +103,9 @@ _DRAFTING_OPTIONS = (
     click.option(
         "--heads",
         multiple=True,
-        help="Folder or hub id of Medusa or EAGLE heads for the model (methods medusa, eagle), or the "
-        "model's own checkpoint for the MTP head that it ships (method mtp); may be given once for each "
-        "kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
+        help="Folder or hub id of Medusa, EAGLE or P-EAGLE heads for the model (methods medusa, eagle, "
+        "peagle), or the model's own checkpoint for the MTP head that it ships (method mtp); may be given "
+        "once for each kind. The heads for demo are bundled:eagle3 and bundled:medusa.",
     ),
     click.option(
         "--layer-skip",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _TO = ("vllm", "sglang", "trtllm", "llama.cpp", "transformers")
 #: Values of ``--method``. A method that the server does not have is refused with the reason.
-_METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union")
+_METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "peagle", "medusa", "layer_skip", "union")
 
 
 @click.command(name="export")
@@ -34,7 +34,7 @@ _METHODS = ("auto", "none", "draft", "ngram", "eagle", "eagle3", "medusa", "laye
     help="Speculation method. auto: as configured, else heads if given, else the draft if given.",
 )
 @click.option("--draft", help="Folder or hub id of a draft model. Default: as configured.")
-@click.option("--heads", help="Folder or hub id of EAGLE heads. Default: as configured.")
+@click.option("--heads", help="Folder or hub id of EAGLE or P-EAGLE heads. Default: as configured.")
 @click.option(
     "--depth", type=click.IntRange(1, 64), help="Draft length. Default: the number of --widths, or 4."
 )

@@ -27,7 +27,7 @@ COMMANDS: CommandTable = {
     ),
     "train": (
         "specclient_cli.local.train.group:command",
-        "Train a draft model, or Medusa or EAGLE heads, for a target.",
+        "Train a draft model, or Medusa, EAGLE or P-EAGLE heads, for a target.",
     ),
     "export": (
         "specclient_cli.local.export:command",

@@ -8,6 +8,7 @@ from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import Drafter
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
+from specclient_local.drafting.parallel_eagle import ParallelEagleDrafter
 from specclient_local.model.cuda_graphs.device_drafts import DeviceDraft, EagleDraft, MedusaDraft, ModelDraft
 from specclient_local.model.cuda_graphs.round_layout import DeviceRoundRequest
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
@@ -64,6 +65,8 @@ def device_draft(drafter: Drafter, target: StaticRunner) -> DeviceDraft | None:
         return ModelDraft(runner, target.context) if isinstance(runner, StaticRunner) and fits else None
     if target.states is None:
         return None
+    if isinstance(drafter, ParallelEagleDrafter):
+        return None  # it drafts on the host
     if isinstance(drafter, EagleDrafter) and isinstance(drafter.runner.decoder.passes, EaglePasses):
         return EagleDraft(drafter.runner, target.states, target.dense.ops, target.context)
     if isinstance(drafter, MedusaDrafter) and isinstance(drafter.heads, MedusaHeads):

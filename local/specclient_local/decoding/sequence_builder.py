@@ -30,6 +30,8 @@ _MISSING: dict[Method, str] = {
     "union": _DRAFT,
     "medusa": _HEADS.format("medusa", "medusa"),
     "eagle": _HEADS.format("eagle", "eagle3"),
+    "peagle": "the engine was loaded without P-EAGLE heads; load it with heads (heads=, --heads), which "
+    "`specclient local train heads --kind peagle` trains",
     "mtp": "the engine was loaded without the model's MTP head; load it with method='mtp' (--heads with the "
     "model's own checkpoint) if it ships one",
     "layer_skip": "the engine was loaded without drafting layers; load it with some of the model's layers "

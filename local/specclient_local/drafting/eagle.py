@@ -18,10 +18,12 @@ from specclient.errors import EngineError
 from specclient_local.drafting.draft_model import GrowingDraft
 from specclient_local.drafting.drafter import Drafter, DraftShape, chain
 from specclient_local.drafting.head_drafting import draft_batched, fit_shape
+from specclient_local.drafting.token_pairs import TokenPairs
 from specclient_local.drafting.tree_growth import tree_growth_for
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
+from specclient_local.model.prefix_cache import PrefixCache, PrefixSharing
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 from specclient_local.request.sequence import Sequence
@@ -64,14 +66,19 @@ class EagleDrafter(Drafter):
     Args:
         target: the model whose hidden states the head reads.
         runner: the head.
+        sharing: whose rows a prompt with a common prefix reuses in the head's cache.
     """
 
     adaptive_trees = True
 
     depth = MAX_DRAFT_LENGTH
 
-    def __init__(self, target: HiddenStateRunner, runner: EagleRunner) -> None:
+    def __init__(
+        self, target: HiddenStateRunner, runner: EagleRunner, *, sharing: PrefixSharing = "all"
+    ) -> None:
         self.runner = runner
+        self._prefixes = PrefixCache(runner, sharing)
+        self._read = [TokenPairs([]) for _ in range(runner.slots)]
         self._target = target
         self._layers = runner.head.shape.tapped(target.config.layers)
         self._vocab = target.config.vocab_size
@@ -80,10 +87,13 @@ class EagleDrafter(Drafter):
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt, without the row of the last token, once the target has prefilled it.
 
-        Chunks always end at the same positions, so the head's cache does not depend on the batch.
+        Rows that another slot holds are copied instead of computed. Chunks always end at the same positions,
+        so the head's cache does not depend on the batch.
         """
         slot, whole = sequence.cache_slot, max(0, len(sequence.tokens) - 2)
-        done = self.runner.length(slot)
+        if self._read[slot].tokens is not sequence.tokens:
+            self._read[slot] = TokenPairs(sequence.tokens)
+        done = self._prefixes.begin(slot, self._read[slot], whole, sequence.adapter, sequence.owner)
         end = min(done + MAX_PASS_ROWS, whole)
         if done == whole or self._target.length(slot) < end:
             return True
@@ -139,12 +149,16 @@ class EagleDrafter(Drafter):
         """Do nothing: the next draft reads the accepted tokens with the target's own states."""
 
     def end(self, sequence: Sequence) -> None:
-        """Release the slot; erase it if its numbers were not finite."""
+        """Release the slot. Its rows may serve other prompts, unless numbers in them were not finite."""
         slot = sequence.cache_slot
         if slot in self._broken:
             self._broken.remove(slot)
-            self.runner.erase(slot)
-        self.runner.truncate(slot, 0)
+            self._prefixes.forget(slot)
+        self._prefixes.end(slot)
+
+    def without_sharing(self) -> EagleDrafter:
+        """Return a drafter by the same head that shares no rows, for timing, whose rows are of no text."""
+        return type(self)(self._target, self.runner, sharing="none")
 
     def catch_up(self, sequence: Sequence, depth: int) -> int:
         """Prepare for a draft on the device, which reads the last ``depth + 1`` tokens itself.
@@ -185,11 +199,16 @@ class EagleDrafter(Drafter):
         slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
 
-    def _unread(self, sequence: Sequence) -> tuple[list[int], Tensor]:
-        """Return the tokens that the head has not read, at most one chunk, and the states before them."""
+    def _unread(self, sequence: Sequence, further: int = 0) -> tuple[list[int], Tensor]:
+        """Return the tokens that the head has not read, and the states before them.
+
+        Args:
+            sequence: the request.
+            further: rows that share the pass with them.
+        """
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
-        while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS:
+        while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS - further:
             self._extend(sequence, done, done + MAX_PASS_ROWS)
         return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 

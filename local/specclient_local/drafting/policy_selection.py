@@ -20,8 +20,8 @@ from specclient_local.request.sequence import Sequence
 
 DEFAULT_DRAFT_LENGTH = 4
 _GROWN_NODES_PER_LEVEL = 3
-"""Nodes to keep per level of a grown tree. A Medusa tree keeps the maximum number, as its authors' does,
-because its levels need no further passes."""
+"""Nodes to keep per level of a grown tree. A tree of Medusa or P-EAGLE heads keeps the maximum number, as
+Medusa's authors' does, because its levels need no further passes."""
 
 
 def length_policy_for(
@@ -79,7 +79,7 @@ def requested_shape(shape: DraftShape, sequence: Sequence) -> DraftShape:
     if tree is None or not isinstance(shape, tuple):
         return shape
     if tree == "grow":
-        if sequence.method == "medusa" and shape:
+        if sequence.method in ("medusa", "peagle") and shape:
             return GrownTree(len(shape), MAX_TREE_NODES)
         return GrownTree(len(shape), min(_GROWN_NODES_PER_LEVEL * len(shape), MAX_PREDICTED_LENGTH))
     return tuple(tree)[: len(shape)]

@@ -7,6 +7,7 @@ from pathlib import Path
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.export.deployment import DeploymentMethod
 from specclient_local.model.checkpoint_files import read_json, shown
+from specclient_local.model.heads.eagle_checkpoint import MASK_NAMES
 
 
 def heads_method(path: str) -> tuple[DeploymentMethod, str]:
@@ -23,19 +24,22 @@ def heads_method(path: str) -> tuple[DeploymentMethod, str]:
     if not folder.is_dir():
         raise ConfigurationError(
             f"heads are {path!r}, which is not a folder on this machine, so their kind is unknown; name it "
-            "with --method eagle, eagle3 or medusa, or download the heads first."
+            "with --method eagle, eagle3, peagle or medusa, or download the heads first."
         )
     raw = read_json(folder / "config.json")
     kind = raw.get("speculators_model_type")
-    if kind in ("eagle", "eagle3"):
-        return ("eagle3" if kind == "eagle3" else "eagle"), "speculators"
+    known: dict[object, DeploymentMethod] = {"eagle": "eagle", "eagle3": "eagle3", "peagle": "peagle"}
+    if kind in known:
+        return known[kind], "speculators"
     if kind is not None:
         raise CheckpointError(
-            f"{folder}: speculators_model_type is {shown(kind)}; supported are eagle and eagle3."
+            f"{folder}: speculators_model_type is {shown(kind)}; supported are eagle, eagle3 and peagle."
         )
     if "medusa_num_heads" in raw or raw.get("model_type") == "medusa":
         return "medusa", ""
-    return ("eagle3" if "draft_vocab_size" in raw else "eagle"), ""
+    if "draft_vocab_size" not in raw:
+        return "eagle", ""
+    return ("peagle" if any(raw.get(name) is not None for name in MASK_NAMES) else "eagle3"), ""
 
 
 def same_tokenizer(target: str, draft: str) -> bool | None:

@@ -13,10 +13,12 @@ from typing import Literal, get_args
 
 from specclient.errors import ConfigurationError
 
-DeploymentMethod = Literal["none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union"]
+DeploymentMethod = Literal[
+    "none", "draft", "ngram", "eagle", "eagle3", "peagle", "medusa", "layer_skip", "union"
+]
 DEPLOYMENT_METHODS: tuple[DeploymentMethod, ...] = get_args(DeploymentMethod)
 
-_DRAFTED = ("draft", "eagle", "eagle3")
+_DRAFTED = ("draft", "eagle", "eagle3", "peagle")
 """Methods that need a second checkpoint besides the target's."""
 
 _SAMPLING = (

@@ -124,6 +124,7 @@ ROW = ServerSpec(
     missing={
         "medusa": "llama-server has no --spec-type for Medusa heads",
         "eagle": "llama-server supports EAGLE-3 heads only",
+        "peagle": "llama-server has no --spec-type for P-EAGLE heads",
         "layer_skip": "llama-server cannot draft with layers of the target",
         "union": "llama-server cannot combine two drafts",
     },

@@ -11,7 +11,7 @@ from specclient_local.export.checkpoint_facts import heads_method, same_tokenize
 from specclient_local.export.deployment import Deployment, DeploymentMethod
 from specclient_local.model.config import BUNDLED, BUNDLED_MARK, local_folder
 
-SERVED_METHODS = {"plain": "none", "eagle": "heads", "medusa": "heads"}
+SERVED_METHODS = {"plain": "none", "eagle": "heads", "peagle": "heads", "medusa": "heads"}
 """The methods of ``[local.models.NAME]`` that servers know by another name; ``heads`` is the kind of the
 heads.
 """
@@ -41,7 +41,7 @@ def pair_deployment(
         method: a :data:`DeploymentMethod`; ``heads`` for the kind of the heads; ``auto`` for heads if there
             are any, else for the draft model if there is one.
         drafts: folders or hub ids of draft models; servers use only one.
-        heads: folders or hub ids of EAGLE or Medusa heads; the first is used.
+        heads: folders or hub ids of EAGLE, P-EAGLE or Medusa heads; the first is used.
         depth: draft length; None for the number of widths, or 4.
         widths, context, dtype, tensor_parallel, pipeline_parallel, host, port, name: see :class:`Deployment`.
         sampling: parameters that requests will use; those that the target's ``generation_config.json`` sets
@@ -93,7 +93,7 @@ def _drafting(
         )
     if method == "draft":
         return "draft", drafts[0] if drafts else None, ""
-    if method in ("heads", "eagle", "eagle3", "medusa") and heads:
+    if method in ("heads", "eagle", "eagle3", "peagle", "medusa") and heads:
         return _heads_method(method, heads[0])
     return ("eagle3" if method == "heads" else method), None, ""  # type: ignore[return-value]  # checked by the server's row
 

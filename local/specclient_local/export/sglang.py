@@ -86,6 +86,7 @@ ROW = ServerSpec(
     methods={"draft": "STANDALONE", "ngram": "NGRAM", "eagle": "EAGLE", "eagle3": "EAGLE3"},
     missing={
         "medusa": "SGLang has no algorithm for Medusa heads",
+        "peagle": "SGLang has no algorithm that drafts all tokens in one pass of an EAGLE head",
         "layer_skip": "SGLang cannot draft with layers of the target",
         "union": "SGLang drafts with one algorithm at a time",
     },
@@ -96,6 +97,7 @@ ROW = ServerSpec(
         _DOCS,
         "https://github.com/sgl-project/sglang/blob/main/docs/advanced_features/speculative_decoding.md",
         "https://github.com/sgl-project/sglang/blob/main/python/sglang/srt/arg_groups/validation_hook.py",
+        "https://github.com/sgl-project/sglang/issues/23171",
     ),
     launch=_launch,
     program=_PROGRAM,

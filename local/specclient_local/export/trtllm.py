@@ -104,6 +104,7 @@ ROW = ServerSpec(
     missing={
         "medusa": "its PyTorch backend has no decoding type for Medusa heads",
         "eagle": "its PyTorch backend supports EAGLE-3 heads only",
+        "peagle": "its PyTorch backend has no decoding type for P-EAGLE heads",
         "layer_skip": "it cannot draft with layers of the target",
         "union": "it drafts with one decoding type at a time",
     },

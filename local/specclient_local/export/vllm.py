@@ -29,6 +29,8 @@ def speculative_config(deployment: Deployment) -> dict[str, Any]:
     if deployment.draft is not None and deployment.method != "ngram":
         config["model"] = deployment.draft
     config["num_speculative_tokens"] = deployment.depth
+    if deployment.method == "peagle":
+        config["parallel_drafting"] = True
     if deployment.method == "ngram":
         config |= _LOOKUP
     if deployment.method == "draft" and deployment.same_tokenizer is False:
@@ -81,7 +83,13 @@ ROW = ServerSpec(
     title="vLLM",
     provider="vllm",
     port=8000,
-    methods={"draft": "draft_model", "ngram": "ngram", "eagle": "eagle", "eagle3": "eagle3"},
+    methods={
+        "draft": "draft_model",
+        "ngram": "ngram",
+        "eagle": "eagle",
+        "eagle3": "eagle3",
+        "peagle": "eagle3",
+    },
     missing={
         "medusa": "vLLM has served no Medusa heads since mid-2026",
         "layer_skip": "vLLM cannot draft with layers of the target",
@@ -94,6 +102,7 @@ ROW = ServerSpec(
         "https://github.com/vllm-project/vllm/blob/main/docs/features/speculative_decoding/draft_model.md",
         "https://github.com/vllm-project/vllm/blob/main/docs/features/speculative_decoding/acceptance_metrics.md",
         "https://github.com/vllm-project/vllm/pull/55623",
+        "https://github.com/vllm-project/vllm/pull/32887",
     ),
     launch=_launch,
     program=_PROGRAM,

@@ -15,6 +15,7 @@ from specclient_local.drafting.layer_skip import LayerSkipDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS, MODELLESS_ENGINE_METHODS
 from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.parallel_eagle import ParallelEagleDrafter
 from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.round_costs import RoundCosts, combined_costs
 from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
@@ -74,8 +75,8 @@ def build_drafters(
         slots: number of concurrent requests.
         layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
             ``search`` to search for them while requests run.
-        sharing: whose keys and values draft models reuse for a common prefix of prompts.
-        heads: folders of Medusa, EAGLE and MTP heads; the target must keep their hidden states.
+        sharing: whose keys and values draft models and heads reuse for a common prefix of prompts.
+        heads: folders of Medusa, EAGLE, P-EAGLE and MTP heads; the target must keep their hidden states.
         foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
         known: the costs that equal models had; they are measured if it is None.
 
@@ -89,7 +90,7 @@ def build_drafters(
     by_method = _model_drafters(target, drafts, foreign or {}, sharing=sharing)
     if layer_skip is not None:
         by_method["layer_skip"] = _layer_drafter(target, layer_skip, slots, sharing=sharing)
-    by_method |= _heads_drafters(target, heads)
+    by_method |= _heads_drafters(target, heads, sharing=sharing)
     default = _default(method, by_method, len(drafts))
     costs = _measured_costs(target, drafts, foreign or {}, by_method, slots) if known is None else known
     return DrafterSet(by_method, dict(costs), default)
@@ -115,7 +116,9 @@ def _measured_costs(
         ]
         costs |= {"draft": own[0], "union": combined_costs(own)}
     for method, drafter in by_method.items():
-        if isinstance(drafter, MedusaDrafter | EagleDrafter):
+        if isinstance(drafter, EagleDrafter):
+            costs[method] = calibration.drafter(drafter.without_sharing(), drafter.depth)
+        elif isinstance(drafter, MedusaDrafter):
             costs[method] = calibration.drafter(drafter, drafter.depth)
         elif method == "layer_skip" and isinstance(drafter, DraftModel):
             costs[method] = calibration.draft(drafter.runner)
@@ -179,11 +182,13 @@ def _layer_drafter(
     return DraftModel(runner, target.config.vocab_size, sharing=sharing)
 
 
-def _heads_drafters(target: ModelRunner, heads: Seq[Path]) -> dict[Method, Drafter]:
+def _heads_drafters(
+    target: ModelRunner, heads: Seq[Path], *, sharing: PrefixSharing
+) -> dict[Method, Drafter]:
     """Return the drafters with heads, by method; see :func:`build_drafters`."""
     found: dict[Method, Drafter] = {}
     for folder in heads:
-        method, drafter = drafter_for_heads(target, folder)
+        method, drafter = drafter_for_heads(target, folder, sharing=sharing)
         if method in found:
             raise ConfigurationError(f"heads has two folders of method {method!r}; name at most one.")
         found[method] = drafter
@@ -223,8 +228,15 @@ def _with_draft_times(cost: RoundCosts, ratio: float) -> RoundCosts:
     return replace(cost, draft=cost.draft * ratio, recorded=recorded)
 
 
-def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, MedusaDrafter | EagleDrafter]:
+def drafter_for_heads(
+    target: ModelRunner, folder: Path, *, sharing: PrefixSharing = "all"
+) -> tuple[Method, MedusaDrafter | EagleDrafter]:
     """Return the method of the heads in a folder, and their drafter.
+
+    Args:
+        target: the model whose hidden states they read.
+        folder: the heads, or the target's checkpoint for its MTP head.
+        sharing: whose rows a prompt with a common prefix reuses in the caches of heads that have one.
 
     Raises:
         CheckpointError: see :func:`specclient_local.model.heads.checkpoint.read_heads`.
@@ -233,9 +245,8 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
     on_device = isinstance(target, StaticRunner)  # heads draft in its recorded rounds, by PyTorch
     if is_mtp(folder, target.config):  # in the type of the target's matrices
         mtp = read_mtp(folder, target.config, target.weights.head.dtype, target.device)
-        return mtp.method, EagleDrafter(
-            target, MtpRunner(mtp.shape, mtp.weights, target, compiled=not on_device)
-        )
+        head = MtpRunner(mtp.shape, mtp.weights, target, compiled=not on_device)
+        return mtp.method, EagleDrafter(target, head, sharing=sharing)
     checkpoint = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(checkpoint, MedusaCheckpoint):
         weights = checkpoint.shape, checkpoint.weights, target.shared_weights()
@@ -244,7 +255,8 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
             target, compiled or MedusaHeads(*weights, None if on_device else fast_kernels())
         )
     runner = EagleRunner(checkpoint.shape, checkpoint.weights, target, compiled=not on_device)
-    return checkpoint.method, EagleDrafter(target, runner)
+    drafter = ParallelEagleDrafter if checkpoint.shape.parallel else EagleDrafter
+    return checkpoint.method, drafter(target, runner, sharing=sharing)
 
 
 def layer_skip_runner(target: DecoderRunner, layers: Seq[int], slots: int) -> DecoderRunner:
@@ -270,7 +282,7 @@ def kept_layers(layer_skip: int | Seq[int], layers: int) -> tuple[int, ...]:
 
 def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Method:
     if method == "auto":
-        heads: tuple[Method, ...] = ("eagle", "mtp", "medusa")
+        heads: tuple[Method, ...] = ("eagle", "peagle", "mtp", "medusa")
         for name in heads:
             if name in by_method:
                 return name

@@ -289,9 +289,12 @@ def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMem
         if isinstance(shape, MedusaShape):
             models.append(ModelMemory("medusa", no_layers, target.dtype, numbers=shape.parameters))
             continue
-        layer = replace(shape.config, layers=1, sliding=(False,), window=None, context=config.context)
-        name = "mtp" if isinstance(shape, MtpShape) else "eagle"
-        models.append(ModelMemory(name, layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS))
+        closed = (False,) * shape.config.layers
+        layers = replace(shape.config, sliding=closed, window=None, context=config.context)
+        name = "mtp" if isinstance(shape, MtpShape) else "peagle" if shape.parallel else "eagle"
+        models.append(
+            ModelMemory(name, layers, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS)
+        )
     return models
 
 

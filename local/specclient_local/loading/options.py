@@ -162,7 +162,7 @@ class EngineOptions:
             missing = "draft is None; name a draft model"
         if self.method == "layer_skip" and self.layer_skip is None:
             missing = "layer_skip is None; set the number of the target's first layers that draft"
-        if self.method in ("medusa", "eagle") and not self.heads:
+        if self.method in ("medusa", "eagle", "peagle") and not self.heads:
             missing = "heads is None; name a folder or hub id of the target's heads"
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")

@@ -19,14 +19,16 @@ from specclient_local.request.validation import (
     text,
 )
 
-EngineMethod = Literal["plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle", "mtp"]
+EngineMethod = Literal[
+    "plain", "draft", "ngram", "suffix", "layer_skip", "union", "medusa", "eagle", "peagle", "mtp"
+]
 """Methods that an engine can be loaded with.
 
 ``plain`` does not draft. ``draft`` drafts with a draft model, ``ngram`` with the tokens that followed an
 earlier occurrence of the last ones, ``suffix`` with those that most often did so in the request and in
 earlier answers, ``layer_skip`` with some of the target's layers, ``union`` with all draft
-models and ``ngram`` at once, ``medusa`` and ``eagle`` with heads of the target, ``mtp`` with the head for
-multi-token prediction that the target's checkpoint ships.
+models and ``ngram`` at once, ``medusa``, ``eagle`` and ``peagle`` (P-EAGLE) with heads of the target, ``mtp``
+with the head for multi-token prediction that the target's checkpoint ships.
 """
 
 Method = Literal[EngineMethod, "prediction"]

@@ -161,3 +161,21 @@ def test_an_engine_with_heads_gives_the_same_answers_with_graphs_on_and_off(targ
                 for own in ({}, {"temperature": 1.0, "seed": 1}, {"draft_tree": [2, 2]})
             ]
     assert answers["on"] == answers["off"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.7, "seed": 5}], ids=str)
+def test_p_eagle_heads_draft_on_the_host_for_a_target_with_rounds_on_the_device(target, tmp_path, settings):
+    folder = tiny_heads.peagle(tmp_path, spread=0.25, draft=5, **SHAPE)
+    taps = tuple(sorted({*required_hidden_layers(folder, read_config(target))}))
+    options = {**settings, "max_tokens": 30, "draft_length": 3}
+    found, accepted = [], 0
+    for graphs, kind in (("off", Speculator), ("on", DeviceSpeculator)):
+        runner = load_model(
+            target, ModelPlacement(device="cpu", graphs=graphs), slots=SLOTS, context=CONTEXT, taps=taps
+        )
+        method, drafter = drafter_for_heads(runner, folder)
+        request = sequence(PROMPT, method=method, **options)
+        found.append(run(kind(runner, {method: drafter}), request))
+        accepted += request.counts.accepted
+    assert found[0] == found[1]
+    assert accepted > (0 if settings else -1)

@@ -1,4 +1,4 @@
-"""Medusa and EAGLE heads in the engine: greedy tokens and sampled distributions equal the target's."""
+"""Medusa, EAGLE and P-EAGLE heads: greedy tokens and sampled distributions equal the target's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from tiny_models import as_table, distribution_of_rounds, letter_tokenizer, load
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
 LETTERS = {"hidden": 16, "vocab": VOCAB, "heads": 2, "kv": 1}
-KINDS = ("medusa", "eagle", "eagle3")
+KINDS = ("medusa", "eagle", "eagle3", "peagle")
+BYTE_HEADS = ("medusa", "medusa shared", "eagle", "eagle3", "eagle3 wide", "peagle", "peagle authors")
 TREES = (None, (2, 2, 1), "grow")
 
 
@@ -29,7 +30,8 @@ def letter_heads(folder, kind):
         return tiny_heads.medusa(folder, hidden=16, vocab=VOCAB, spread=0.2)
     if kind == "eagle":
         return tiny_heads.eagle(folder, spread=0.25, **LETTERS)
-    return tiny_heads.eagle3(folder, spread=0.25, draft=5, **LETTERS)
+    write = tiny_heads.peagle if kind == "peagle" else tiny_heads.eagle3
+    return write(folder, spread=0.25, draft=5, **LETTERS)
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +62,8 @@ def byte_heads(tmp_path_factory):
         "eagle": tiny_heads.eagle(folder / "eagle"),
         "eagle3": tiny_heads.eagle3(folder / "eagle3"),
         "eagle3 wide": tiny_heads.speculators_eagle3(folder / "wide", own_width=16, norm_output=True),
+        "peagle": tiny_heads.peagle(folder / "peagle"),
+        "peagle authors": tiny_heads.peagle(folder / "authors", authors=True, layers=3),
     }
     return write_checkpoint(folder / "target", spread=0.1, **tiny_heads.TARGET), heads
 
@@ -73,7 +77,7 @@ def speculator(target, heads, slots=1):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("name", ["medusa", "medusa shared", "eagle", "eagle3", "eagle3 wide"])
+@pytest.mark.parametrize("name", BYTE_HEADS)
 def test_greedy_answers_equal_plain_decoding(byte_heads, name, batch):
     target, heads = byte_heads
     prompts = [

@@ -60,7 +60,7 @@ CONVERT = {"--outfile", "--outtype", "--target-model-dir"}  # convert_hf_to_gguf
 #: Keys of ``--speculative-config`` (features/speculative_decoding: schema, draft_model, n_gram).
 VLLM_KEYS = {
     "method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max",
-    "use_heterogeneous_vocab",
+    "use_heterogeneous_vocab", "parallel_drafting",
 }  # fmt: skip
 
 #: Keys of the YAML (features/speculative-decoding, llm-api/reference: TorchLlmArgs).
@@ -74,7 +74,7 @@ DRAFTED = Deployment(target="org/big", method="draft", draft="org/small", depth=
 
 
 def _deployment(method: str) -> Deployment:
-    drafts = method in ("draft", "eagle", "eagle3", "medusa")
+    drafts = method in ("draft", "eagle", "eagle3", "peagle", "medusa")
     return Deployment(target="org/big", method=method, draft="org/small" if drafts else None, depth=5)
 
 
@@ -123,6 +123,13 @@ def test_every_method_is_supported_or_has_a_reason(server: str) -> None:
     assert row.provider in PRESETS
     assert str(row.port) in PRESETS[row.provider].base_url
     assert all(source.startswith("https://") for source in row.sources)
+
+
+def test_vllm_drafts_with_p_eagle_heads_as_the_models_cards_say() -> None:
+    """The cards of amazon/gpt-oss-20b-p-eagle and -120b-p-eagle have this object."""
+    written = json.loads(_value(launch("vllm", _deployment("peagle")), "--speculative-config"))
+    wanted = {"method": "eagle3", "model": "org/small", "num_speculative_tokens": 5}
+    assert written == {**wanted, "parallel_drafting": True}
 
 
 def test_vllms_speculative_config_has_only_documented_keys() -> None:
@@ -276,6 +283,8 @@ def test_heads_tokenizers_and_sampling_defaults_are_read_from_folders(tmp_path: 
     for raw, kind in (
         ({"speculators_model_type": "eagle3"}, ("eagle3", "speculators")),
         ({"speculators_model_type": "eagle"}, ("eagle", "speculators")),
+        ({"speculators_model_type": "peagle"}, ("peagle", "speculators")),
+        ({"draft_vocab_size": 100, "ptd_token_id": 7}, ("peagle", "")),
         ({"draft_vocab_size": 100}, ("eagle3", "")),
         ({"num_hidden_layers": 1}, ("eagle", "")),
         ({"medusa_num_heads": 4}, ("medusa", "")),
@@ -283,7 +292,7 @@ def test_heads_tokenizers_and_sampling_defaults_are_read_from_folders(tmp_path: 
         (heads / "config.json").write_text(json.dumps(raw))
         assert heads_method(str(heads)) == kind
     (heads / "config.json").write_text('{"speculators_model_type": "mlp"}')
-    with pytest.raises(CheckpointError, match="supported are eagle and eagle3"):
+    with pytest.raises(CheckpointError, match="supported are eagle, eagle3 and peagle"):
         heads_method(str(heads))
     with pytest.raises(ConfigurationError, match="name it with --method"):
         heads_method("org/heads")

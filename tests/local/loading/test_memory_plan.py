@@ -220,7 +220,7 @@ def test_models_on_one_device_share_a_plan(checkpoint):
     assert both["cpu"].weights == sum(ModelMemory("x", read_config(f)).weights for f in (folder, draft))
 
 
-@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3"])
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3", "peagle"])
 def test_planned_bytes_of_heads_equal_those_of_loaded_ones(checkpoint, tmp_path, kind):
     """The plan has the heads' matrices, their cache, and the hidden states stored for them."""
     folder = checkpoint(**tiny_heads.TARGET, max_position_embeddings=256)

@@ -43,9 +43,9 @@ class CandidateList(parameter_types.ParameterType):
     type=CandidateList(),
     metavar="NAME,…",
     help="Candidates: methods without a model, such as ngram; layer_skip or layer_skip:N (the target's first "
-    "N layers); and folders or hub ids of drafts and of Medusa or EAGLE heads. The heads for demo are "
-    "bundled:eagle3 and bundled:medusa. Default: the configured drafts of the target, the methods without a "
-    "model and, if the engine's own decoder runs the target, layer_skip.",
+    "N layers); and folders or hub ids of drafts and of Medusa, EAGLE or P-EAGLE heads. The heads for demo "
+    "are bundled:eagle3 and bundled:medusa. Default: the configured drafts of the target, the methods "
+    "without a model and, if the engine's own decoder runs the target, layer_skip.",
 )
 @click.option(
     "--data",

@@ -12,13 +12,16 @@ COMMANDS: CommandTable = {
         "specclient_cli.local.train.draft:command",
         "Train a draft model for a target on your texts.",
     ),
-    "heads": ("specclient_cli.local.train.heads:command", "Train Medusa or EAGLE heads for a frozen target."),
+    "heads": (
+        "specclient_cli.local.train.heads:command",
+        "Train Medusa, EAGLE or P-EAGLE heads for a frozen target.",
+    ),
 }
 
 
 @click.group(name="train", cls=LazyGroup, commands_table=COMMANDS)
 def command() -> None:
-    """Train a draft model, or Medusa or EAGLE heads, for a target.
+    """Train a draft model, or Medusa, EAGLE or P-EAGLE heads, for a target.
 
     The training data are answers of the target itself.
 

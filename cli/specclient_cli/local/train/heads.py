@@ -1,4 +1,4 @@
-"""``specclient local train heads``: train Medusa or EAGLE heads for a target."""
+"""``specclient local train heads``: train Medusa, EAGLE or P-EAGLE heads for a target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe
 
 _STAGES = {"collect": "collecting answers", "train": "training"}
-_KINDS = ("medusa", "eagle", "eagle3")
+_KINDS = ("medusa", "eagle", "eagle3", "peagle")
 _SUFFIXES = (*SUFFIXES, ".json", ".jsonl")
 
 
@@ -49,12 +49,19 @@ _SUFFIXES = (*SUFFIXES, ".json", ".jsonl")
 @count_option("heldout", 96, "Number of held-out answers.")
 @count_option("prompt-tokens", 32, "Tokens of a prompt.", 2)
 @count_option("new", 96, "Tokens of an answer.", 16)
-@count_option("batch", None, "Answers per pass. Default: 16; 32 for Medusa.")
+@count_option("batch", None, "Answers per pass. Default: 16; 32 for Medusa, 8 for P-EAGLE.")
 @count_option("accumulate", 1, "Passes per optimizer step.")
 @count_option(
     "depth",
     None,
-    "Number of Medusa heads, or of tokens that an EAGLE head drafts in training. Default: 6 and 4.",
+    "Number of Medusa heads, or of tokens that an EAGLE head drafts in training. Default: 6, and 4 for "
+    "EAGLE.",
+)
+@count_option("layers", 2, "Layers of a P-EAGLE head.")
+@click.option(
+    "--start",
+    metavar="FOLDER",
+    help="Folder or hub id of an EAGLE-3 head with which a P-EAGLE head starts, such as bundled:eagle3.",
 )
 @count_option("blocks", 1, "Residual blocks per Medusa head.")
 @count_option("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's width.")
@@ -88,16 +95,17 @@ _SUFFIXES = (*SUFFIXES, ".json", ".jsonl")
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
-    """Train Medusa or EAGLE heads for a frozen target.
+    """Train Medusa, EAGLE or P-EAGLE heads for a frozen target.
 
     The target answers prompts, its hidden states are saved, and the heads learn to predict its next tokens
-    from them. To resume an interrupted run, repeat the command. EAGLE heads are saved in the format of
-    `speculators`, Medusa heads in that of their authors.
+    from them. To resume an interrupted run, repeat the command. EAGLE and P-EAGLE heads are saved in the
+    format of `speculators`, Medusa heads in that of their authors.
 
     \b
     Examples:
       specclient local train heads --kind eagle3 --out ./eagle3
       specclient local train heads --kind medusa --data src/ --out ./medusa
+      specclient local train heads --kind peagle --start bundled:eagle3 --out ./peagle
       specclient local generate "def main():" --heads ./eagle3 --method eagle
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
@@ -131,8 +139,8 @@ def _recipe(given: dict[str, Any]) -> HeadsRecipe:
     from specclient_local.training.heads.recipe import HeadsRecipe  # noqa: PLC0415
 
     same = (
-        *("kind", "steps", "batch", "accumulate", "lr", "depth", "blocks", "ff", "draft_vocab", "prompts"),
-        *("heldout", "precision", "seed"),
+        *("kind", "steps", "batch", "accumulate", "lr", "depth", "layers", "start", "blocks", "ff"),
+        *("draft_vocab", "prompts", "heldout", "precision", "seed"),
     )
     collecting = CollectionSettings(given["prompt_tokens"], given["new"], seed=given["seed"])
     every = max(1, min(50, given["steps"] // 4))

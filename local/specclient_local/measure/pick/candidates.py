@@ -42,7 +42,7 @@ class DraftCandidate:
     def method(self, engine: Engine) -> Method:
         """Return the candidate's method in an engine that was loaded with it."""
         if "heads" in self.load_options:
-            heads: tuple[Method, ...] = ("medusa", "eagle", "mtp")
+            heads: tuple[Method, ...] = ("medusa", "eagle", "peagle", "mtp")
             return next(method for method in heads if method in engine.methods)
         if "layer_skip" in self.load_options:
             return "layer_skip"
@@ -59,7 +59,7 @@ def parse_candidate(
     Args:
         name: a method without a model (``ngram``); ``mtp`` for the head that the target ships; ``layer_skip``
             (the first half of the target's layers) or ``layer_skip:N``; a folder or hub id of a draft model,
-            or of Medusa or EAGLE heads.
+            or of Medusa, EAGLE or P-EAGLE heads.
         target: the target's checkpoint folder.
         context: positions of a slot's KV cache.
         dtype: data type of computation.

@@ -1,4 +1,9 @@
-"""Reading of published EAGLE and EAGLE-3 heads, checked against their target."""
+"""Reading of published EAGLE, EAGLE-3 and P-EAGLE heads, checked against their target.
+
+A P-EAGLE head is an EAGLE-3 head with further layers, a mask token and the tensor ``mask_hidden``. In the
+format of ``speculators``, ``speculators_model_type`` is ``peagle``; in that of its authors, ``config.json``
+is that of an EAGLE-3 head with ``ptd_token_id`` or ``pard_token`` (vLLM, ``v1/spec_decode``).
+"""
 
 from __future__ import annotations
 
@@ -11,36 +16,55 @@ import torch
 from torch import Tensor
 
 from specclient.errors import CheckpointError
-from specclient_local.model.checkpoint_files import checkpoint_errors, shown
+from specclient_local.model.checkpoint_files import checkpoint_errors, shown, whole_number
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.layer_config import read_layer_config
 from specclient_local.model.heads.tensors import CheckpointTensors
-from specclient_local.model.weights import interleave
+from specclient_local.model.layer_weights import LayerWeights
+from specclient_local.model.weights import interleave, tensor_names
 
-SPECULATORS = ("eagle", "eagle3")
+SPECULATORS = ("eagle", "eagle3", "peagle")
+MASK_TENSOR = "mask_hidden"
+MASK_NAMES = ("mask_token_id", "pard_token", "ptd_token_id")
+"""The fields of ``config.json`` that name the mask token of a P-EAGLE head; others do not have them."""
+
+_MAX_LAYERS = 16  # of a P-EAGLE head; the published ones have four
+_MAX_BLOCK = 1024  # tokens that it was trained to draft
 
 
 @dataclass(frozen=True, slots=True)
 class EagleCheckpoint:
-    """A loaded EAGLE or EAGLE-3 head."""
+    """A loaded EAGLE, EAGLE-3 or P-EAGLE head."""
 
     shape: EagleShape
     weights: EagleWeights
-    method: Literal["eagle"] = "eagle"
+
+    @property
+    def method(self) -> Literal["eagle", "peagle"]:
+        """The method of its drafts."""
+        return "peagle" if self.shape.parallel else "eagle"
 
 
 def read_eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) -> EagleShape:
     """Read the shape of an EAGLE head, and check that it fits the target."""
     path = folder / "config.json"
     with checkpoint_errors(path):
-        return _checked_eagle_shape(raw, path, target)
+        shape = _checked_eagle_shape(raw, path, target)
+    if shape.parallel and MASK_TENSOR not in tensor_names(folder):
+        raise CheckpointError(
+            f"{folder}: tensor {MASK_TENSOR} is missing, which a P-EAGLE head reads for tokens that are not "
+            "drafted yet; the checkpoint is cut short, or of another kind than its config.json says."
+        )
+    return shape
 
 
 def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConfig) -> EagleShape:
     kind = raw.get("speculators_model_type")
     if kind is None:
         layer, kind = raw, "eagle3" if "draft_vocab_size" in raw else "eagle"
+        parallel = kind == "eagle3" and any(raw.get(name) is not None for name in MASK_NAMES)
+        kind = "peagle" if parallel else kind
     elif kind in SPECULATORS:
         layer = raw.get("transformer_layer_config") or {}
     else:
@@ -53,17 +77,25 @@ def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConf
             "checkpoint."
         )
     config = read_layer_config(layer, path)
-    if config.layers != 1:
+    if config.layers != 1 and kind != "peagle":
         raise CheckpointError(
             f"{path}: num_hidden_layers is {config.layers}; heads of one layer are supported. Name a folder "
             "of heads; a small model of its own is named as draft."
         )
+    if config.layers > _MAX_LAYERS:
+        raise CheckpointError(
+            f"{path}: num_hidden_layers is {config.layers}; P-EAGLE heads of 1 to {_MAX_LAYERS} layers are "
+            "supported. Name a folder of heads; a small model of its own is named as draft."
+        )
+    three = kind != "eagle"
     shape = EagleShape(
-        kind="eagle3" if kind == "eagle3" else "eagle",
+        kind="eagle3" if three else "eagle",
         config=config,
         target_hidden=int(raw.get("target_hidden_size") or config.hidden_size),
         taps=_tuple(raw.get("eagle_aux_hidden_state_layer_ids")),
-        draft_vocab=int(raw.get("draft_vocab_size") or config.vocab_size) if kind == "eagle3" else 0,
+        draft_vocab=int(raw.get("draft_vocab_size") or config.vocab_size) if three else 0,
+        mask_token=_mask_token(raw, path, config.vocab_size) if kind == "peagle" else None,
+        block=_block(raw, path) if kind == "peagle" else 0,
         **{name: bool(raw.get(name, False)) for name in _FLAGS},
     )
     _check_fit(shape, target, path)
@@ -71,6 +103,25 @@ def _checked_eagle_shape(raw: Mapping[str, Any], path: Path, target: DecoderConf
 
 
 _FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
+
+
+def _mask_token(raw: Mapping[str, Any], path: Path, vocab: int) -> int:
+    """Return the id of the mask token, by ``speculators``' name or by those that vLLM reads."""
+    name = next((name for name in MASK_NAMES if raw.get(name) is not None), None)
+    if name is None:
+        raise CheckpointError(
+            f"{path}: mask_token_id is missing, which a P-EAGLE head reads for tokens that are not drafted "
+            "yet; add the id that the head was trained with."
+        )
+    return whole_number(raw, name, path, 0, vocab - 1)
+
+
+def _block(raw: Mapping[str, Any], path: Path) -> int:
+    """Return the number of tokens that a head was trained to draft, as ``speculators`` states it; or 0."""
+    proposals = (raw.get("speculators_config") or {}).get("proposal_methods") or [{}]
+    if proposals[0].get("speculative_tokens") is None:
+        return 0
+    return whole_number(proposals[0], "speculative_tokens", path, 1, _MAX_BLOCK)
 
 
 def _tuple(ids: Any) -> tuple[int, ...] | None:
@@ -134,7 +185,21 @@ def read_eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTens
         weights.fc_norms = tuple(tensors.take(f"fc_norm.{i}.weight", (shape.target_hidden,)) for i in each)
     if shape.draft_vocab != target.vocab_size or "d2t" in tensors:
         weights.ids = _ids(shape, target, tensors)
+    if shape.parallel:
+        weights.mask_states = tensors.vector(MASK_TENSOR, seen)
+        weights.further = tuple(_further(shape.config, i, tensors) for i in range(1, shape.config.layers))
     return EagleCheckpoint(shape, weights)
+
+
+def _further(c: DecoderConfig, number: int, tensors: CheckpointTensors) -> LayerWeights:
+    """Read a layer after the first one, whose input is the output of the layer before it."""
+    prefix = f"layers.{number}."
+    return LayerWeights(
+        input_norm=tensors.take(f"{prefix}input_layernorm.weight", (c.hidden_size,)),
+        gate_up_bias=None,
+        down_bias=None,
+        **_layer(c, prefix, c.hidden_size, tensors),
+    )
 
 
 def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> Tensor:

@@ -4,6 +4,7 @@ PyTorch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Protocol
@@ -87,11 +88,12 @@ class EaglePasses:
         taps: HiddenStateTaps | None = None,  # noqa: ARG002 - no head drafts from a draft
     ) -> Tensor:
         """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
-        device, config = self._table.device, self._head.shape.config
+        device, config, numbers = self._table.device, self._head.shape.config, itertools.count()
 
         def attend(qkv: Tensor) -> Tensor:
+            layer = next(numbers)
             return torch.cat(
-                [store_and_attend(config, qkv[span.rows], span.cache[0], span, span.mask) for span in spans]
+                [store_and_attend(config, qkv[s.rows], s.cache[layer], s, s.mask) for s in spans]
             )
 
         turned = self._table[torch.tensor(positions, device=device)]
@@ -103,12 +105,12 @@ class EaglePasses:
         return self._head.logits(x)
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> EaglePasses:  # noqa: ARG002
-        """Return itself: there is one layer."""
+        """Return itself: a head drafts with all of its layers."""
         return self
 
 
 class EagleDecoder(TransformerDecoder):
-    """An EAGLE head as the decoder of a :class:`DecoderRunner`: one layer without a sliding window.
+    """An EAGLE head as the decoder of a :class:`DecoderRunner`: layers without a sliding window.
 
     Args:
         head: the head.
@@ -122,7 +124,8 @@ class EagleDecoder(TransformerDecoder):
     def __init__(
         self, head: EagleHead, target: TransformerDecoder, context: int, *, compiled: bool = True
     ) -> None:
-        self.config = replace(head.shape.config, layers=1, sliding=(False,), window=None)
+        layers = head.shape.config.layers
+        self.config = replace(head.shape.config, sliding=(False,) * layers, window=None)
         self.embedding, self.dtype = head.embedding, head.embedding.dtype
         table = turns(self.config.rope, self.config.head_dim, context).to(self.embedding.device)
         self._turns = table

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.layer_weights import LayerWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,7 @@ class EagleShape:
     Attributes:
         kind: ``eagle`` reads the target's last hidden state and output head; ``eagle3`` fuses hidden states
             of several depths.
-        config: configuration of its layer; ``vocab_size`` is the target's.
+        config: configuration of its layers; ``vocab_size`` is the target's. Only P-EAGLE heads have several.
         target_hidden: width of the target's hidden states.
         taps: numbers of the target's layers after which hidden states are read; None for the default, see
             :meth:`tapped`.
@@ -25,6 +26,9 @@ class EagleShape:
         norm_before_residual: whether the residual is the output of ``hidden_norm`` instead of its input.
         norm_output: whether the next step reads the output of the last norm.
         norm_before_fc: whether the fused states are normalised together; ``fc_norm``: one by one.
+        mask_token: id of the token that stands for those not drafted yet (P-EAGLE, see
+            :mod:`specclient_local.drafting.parallel_eagle`); None if tokens are drafted one after another.
+        block: number of tokens that a P-EAGLE head was trained to draft; 0 if unknown.
     """
 
     kind: Literal["eagle", "eagle3"]
@@ -36,6 +40,13 @@ class EagleShape:
     norm_output: bool = False
     norm_before_fc: bool = False
     fc_norm: bool = False
+    mask_token: int | None = None
+    block: int = 0
+
+    @property
+    def parallel(self) -> bool:
+        """Whether one pass drafts all tokens (P-EAGLE)."""
+        return self.mask_token is not None
 
     @property
     def width(self) -> int:
@@ -44,14 +55,16 @@ class EagleShape:
 
     @property
     def parameters(self) -> int:
-        """Number of elements of its matrices. It has an embedding of its own if its width differs from
-        the target's.
+        """Number of elements of its matrices.
+
+        It has an embedding of its own if its width differs from the target's, and in published P-EAGLE heads.
         """
         c, three = self.config, self.kind == "eagle3"
-        attention = c.head_dim * (c.heads + 2 * c.kv_heads) * (2 if three else 1) + c.head_dim * c.heads
+        read = c.head_dim * (c.heads + 2 * c.kv_heads)
+        layer = read + c.head_dim * c.heads + 3 * c.intermediate_size
         seen = self.depths * self.target_hidden if three else 2 * self.width
-        own = c.vocab_size if self.width != self.target_hidden else 0
-        return self.width * (attention + 3 * c.intermediate_size + seen + self.draft_vocab + own)
+        own = c.vocab_size if self.width != self.target_hidden or self.parallel else 0
+        return self.width * (c.layers * layer + three * read + seen + self.draft_vocab + own)
 
     @property
     def depths(self) -> int:
@@ -82,6 +95,9 @@ class EagleWeights:
         ids: ``[draft_vocab]`` the target's id of each of the head's tokens; None if they are equal.
         embedding: ``[V, width]`` if it is not the target's.
         fc_norms: norms of the fused states, one for all or one for each.
+        mask_states: ``[depths * target_hidden]`` stand for the target's hidden states at tokens that are not
+            drafted yet (P-EAGLE).
+        further: the layers after the first one (P-EAGLE).
     """
 
     fc: Tensor
@@ -101,10 +117,12 @@ class EagleWeights:
     ids: Tensor | None = None
     embedding: Tensor | None = None
     fc_norms: tuple[Tensor, ...] = ()
+    mask_states: Tensor | None = None
+    further: tuple[LayerWeights, ...] = ()
 
     def reading(self) -> EagleWeights:
         """Return the parameters that :meth:`EagleHead.read` needs; the large others are empty."""
         none = self.fc.new_empty(0)
         fc = self.fc if self.token_norm is not None else none
         head = None if self.head is None else none
-        return replace(self, fc=fc, qkv=none, o=none, gate_up=none, down=none, head=head)
+        return replace(self, fc=fc, qkv=none, o=none, gate_up=none, down=none, head=head, further=())

@@ -71,6 +71,16 @@ class CheckpointTensors:
         check_values(self.path, [(name, tensor)])
         return tensor
 
+    def vector(self, name: str, size: int) -> Tensor:
+        """Read a floating-point tensor of ``size`` numbers, ``[size]``, which may be stored as rows of one.
+
+        Raises:
+            CheckpointError: as for :meth:`take`.
+        """
+        stored = tuple(self._files[name].get_slice(name).get_shape()) if name in self else ()
+        rows = stored[:-1] if stored[-1:] == (size,) and set(stored[:-1]) <= {1} else ()
+        return self.take(name, (*rows, size)).flatten()
+
     def maybe(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
         """Read a floating-point tensor, or return None if it does not exist."""
         return self.take(name, shape) if name in self else None

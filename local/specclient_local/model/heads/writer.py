@@ -19,6 +19,7 @@ from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.checkpoint import EAGLE_FILE, MEDUSA_FILE
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.layer_weights import LayerWeights
 
 _VERSION = "0.3.0"
 """The last version of ``speculators`` that supports both kinds of EAGLE heads."""
@@ -27,7 +28,7 @@ _VERSION = "0.3.0"
 def write_eagle(
     folder: Path, shape: EagleShape, weights: EagleWeights, target: str, *, guesses: int, dtype: torch.dtype
 ) -> None:
-    """Write an EAGLE head.
+    """Write an EAGLE or P-EAGLE head.
 
     Args:
         folder: created if it does not exist.
@@ -45,6 +46,11 @@ def write_eagle(
         raise ValueError("the head's layer has biases, norms of its heads or stretched rotations")
     three, c = shape.kind == "eagle3", shape.config
     tensors = _layer(c, "layers.0." if three else "transformer.", weights)
+    for i, layer in enumerate(weights.further, start=1):
+        tensors |= _layer(c, f"layers.{i}.", layer)
+        tensors[f"layers.{i}.input_layernorm.weight"] = layer.input_norm
+    if weights.mask_states is not None:
+        tensors["mask_hidden"] = weights.mask_states.view(1, 1, -1)
     tensors["fc.weight" if three else "fusion_fc.weight"] = weights.fc
     if weights.fc_bias is not None:
         tensors["fc.bias" if three else "fusion_fc.bias"] = weights.fc_bias
@@ -91,9 +97,9 @@ def write_medusa(
 
 
 def _eagle_config(shape: EagleShape, weights: EagleWeights, target: str, guesses: int) -> dict[str, Any]:
-    kind = shape.kind
+    kind = "peagle" if shape.parallel else shape.kind
     config: dict[str, Any] = {
-        "architectures": ["Eagle3Speculator" if kind == "eagle3" else "EagleSpeculator"],
+        "architectures": [_SPECULATORS[kind]],
         "speculators_model_type": kind,
         "speculators_version": _VERSION,
         "speculators_config": {
@@ -106,8 +112,10 @@ def _eagle_config(shape: EagleShape, weights: EagleWeights, target: str, guesses
     }
     if kind == "eagle":
         return {**config, "layernorms": False, "fusion_bias": weights.fc_bias is not None}
+    parallel = {"mask_token_id": shape.mask_token} if shape.parallel else {}
     return {
         **config,
+        **parallel,
         "draft_vocab_size": shape.draft_vocab,
         "target_hidden_size": shape.target_hidden if shape.target_hidden != shape.width else None,
         "eagle_aux_hidden_state_layer_ids": None if shape.taps is None else list(shape.taps),
@@ -117,6 +125,9 @@ def _eagle_config(shape: EagleShape, weights: EagleWeights, target: str, guesses
         "norm_output": shape.norm_output,
     }
 
+
+_SPECULATORS = {"eagle": "EagleSpeculator", "eagle3": "Eagle3Speculator", "peagle": "PEagleSpeculator"}
+"""The architecture of each kind of heads."""
 
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -133,7 +144,7 @@ def _transformer(c: DecoderConfig) -> dict[str, Any]:
         "hidden_act": "silu",
         "hidden_size": c.hidden_size,
         "intermediate_size": c.intermediate_size,
-        "num_hidden_layers": 1,
+        "num_hidden_layers": c.layers,
         "num_attention_heads": c.heads,
         "num_key_value_heads": c.kv_heads,
         "head_dim": c.head_dim,
@@ -148,7 +159,7 @@ def _transformer(c: DecoderConfig) -> dict[str, Any]:
     }
 
 
-def _layer(c: DecoderConfig, prefix: str, w: EagleWeights) -> dict[str, Tensor]:
+def _layer(c: DecoderConfig, prefix: str, w: EagleWeights | LayerWeights) -> dict[str, Tensor]:
     """Split a layer's fused tensors."""
     sizes = [c.heads * c.head_dim, c.kv_heads * c.head_dim, c.kv_heads * c.head_dim]
     q, k, v = torch.split(w.qkv.detach(), sizes)

@@ -21,7 +21,7 @@ class NativeEagle(NativePasses):
     """Packed weights of an EAGLE head, and its passes; float32 on the CPU.
 
     Args:
-        config: configuration of its layer.
+        config: configuration of its layers.
         head: the head. Its parameters are copied, except the embedding.
         turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
         target: the target's passes, whose output head is used if the head has none.
@@ -40,10 +40,12 @@ class NativeEagle(NativePasses):
         self._target = target  # keeps the shared output head alive
         joined = [] if w.state_norm is not None else [w.fc]
         own = [] if w.head is None else [w.head]
-        matrices = [w.qkv, w.o, w.gate_up, w.down, *joined, *own]
+        further = [m for layer in w.further for m in (layer.qkv, layer.o, layer.gate_up, layer.down)]
+        matrices = [w.qkv, w.o, w.gate_up, w.down, *further, *joined, *own]
         self.bind_library(config, turns, run, PackedWeights([(m.shape[0], m.shape[1]) for m in matrices]))
         panels = self._panels
-        layer = self.pack_layer(w)
+        packed = [self.pack_layer(w)]
+        packed += [self.pack_layer(each, input_norm=each.input_norm) for each in w.further]
         fusion = FusionStruct(
             panels.maybe(w.token_norm),
             panels.maybe(w.state_norm),
@@ -52,7 +54,7 @@ class NativeEagle(NativePasses):
             shape.norm_output and w.norm is not None,
         )
         read = target.head if w.head is None else panels.linear(w.head, None)
-        self.build_model(head.embedding, w.norm, read, [layer], fusion=fusion, vocab_ids=w.ids)
+        self.build_model(head.embedding, w.norm, read, packed, fusion=fusion, vocab_ids=w.ids)
 
     def set_up_pass(
         self,

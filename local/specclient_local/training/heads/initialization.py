@@ -1,4 +1,4 @@
-"""Initial weights of EAGLE heads; those of EAGLE-3 heads copy repeated text before any training.
+"""Initial weights of EAGLE and P-EAGLE heads; EAGLE-3 heads copy repeated text before any training.
 
 Greedy text repeats itself, and a single layer takes longest to learn to copy. An EAGLE-3 head that
 reads the target's embedding (tap 0) therefore starts as an induction head (Olsson et al., arXiv 2209.11895).
@@ -8,13 +8,17 @@ after earlier occurrences of that token, and attention copies the tokens at thes
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
 from specclient_local.model.heads.target_weights import SharedTargetWeights
+from specclient_local.model.layer_weights import LayerWeights
 
 _QUERY_KEY_SCALE = 4.0
 """Scale of queries and keys: a match outweighs some hundreds of other positions."""
@@ -49,6 +53,50 @@ def initial_eagle_weights(shape: EagleShape, shared: SharedTargetWeights, ids: T
     if shape.kind == "eagle3" and taps[0] == 0 and shape.width == shape.target_hidden:
         _make_induction_head(shape, shared, weights)
     return weights
+
+
+def initial_parallel_weights(
+    shape: EagleShape, shared: SharedTargetWeights, ids: Tensor, start: EagleWeights | None = None
+) -> EagleWeights:
+    """Return the initial parameters of a P-EAGLE head.
+
+    The further layers change the first one's output little, so that its first token is drafted as well as
+    before.
+
+    Args:
+        shape: the shape of the head.
+        shared, ids: as in :func:`initial_eagle_weights`.
+        start: an EAGLE-3 head of the same shape, with whose parameters the head starts.
+    """
+    weights = initial_eagle_weights(shape, shared, ids) if start is None else _copied(start)
+    c, width, device = shape.config, shape.width, shared.embedding.device
+    heads = (c.heads + 2 * c.kv_heads) * c.head_dim
+    size = shared.embedding.float().pow(2).mean().sqrt()
+    weights.mask_states = torch.randn(shape.depths * shape.target_hidden, device=device) * size
+    weights.further = tuple(
+        LayerWeights(
+            input_norm=torch.ones(width, device=device),
+            qkv=_random(heads, width, device),
+            qkv_bias=None,
+            qk_norm=None,
+            o=_random(width, c.heads * c.head_dim, device, 0.1),
+            o_bias=None,
+            post_norm=torch.ones(width, device=device),
+            gate_up=_random(2 * c.intermediate_size, width, device),
+            gate_up_bias=None,
+            down=_random(width, c.intermediate_size, device, 0.1),
+            down_bias=None,
+        )
+        for _ in range(1, c.layers)
+    )
+    return weights
+
+
+def _copied(weights: EagleWeights) -> EagleWeights:
+    """Return parameters that autograd can use; those of a checkpoint may be inference tensors."""
+    values = {field.name: getattr(weights, field.name) for field in dataclasses.fields(weights)}
+    cloned: dict[str, Any] = {n: v.clone() for n, v in values.items() if isinstance(v, Tensor)}
+    return replace(weights, **cloned)
 
 
 def _random_weights(shape: EagleShape, shared: SharedTargetWeights, ids: Tensor | None) -> EagleWeights:

@@ -3,7 +3,8 @@
 Depth k at position t predicts token t + 2 + k from hidden states up to position t. Its training target is the
 target's distribution after token t + 1 + k. EAGLE heads are trained on their own predictions of earlier
 depths: EAGLE-3's training-time test (arXiv 2503.01840 §3.2), which improves EAGLE-1 heads as well (HASS,
-arXiv 2408.15766 §3.2). Medusa's depths are its heads (arXiv 2401.10774 §2.2.1).
+arXiv 2408.15766 §3.2). Medusa's depths are its heads (arXiv 2401.10774 §2.2.1). For P-EAGLE, see
+:mod:`specclient_local.training.heads.parallel_learner`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _INDEPENDENT_SOFT = 0.7
 """The same for independent heads, whose trees use the ranking of all their tokens."""
 
 _NOISE = 0.3
-"""Size of the noise added to the hidden states of independent heads, relative to the states."""
+"""Size of the noise added to the hidden states of Medusa heads, relative to the states."""
 
 _POSITIONS_SHARE = 0.3
 """Share of a row's positions in the loss; logits at all of them would cost more than they gain."""
@@ -54,14 +55,16 @@ class HeadsLearner(nn.Module):
         ids: ``[draft_vocab]`` the target's ids of the head's tokens; None for all.
         matches_states: whether the loss also compares its states with the target's.
         independent: whether a depth ignores the drafted tokens before it. The heads are then trained only
-            where the answer has the target's most likely tokens, and with noise on the hidden states, so that
-            they do not memorize the texts.
+            where the answer has the target's most likely tokens.
+        noise: size of the noise added to the hidden states, relative to the states, so that heads do not
+            memorize the texts.
     """
 
     depth: int
     ids: Tensor | None = None
     matches_states: bool = False
     independent: bool = False
+    noise: float = 0.0
 
     def depths(
         self, rows: HeadsTrainingRows, depth: int, positions: Tensor | None = None
@@ -183,7 +186,7 @@ class MedusaLearner(HeadsLearner):
 
     def __init__(self, shape: MedusaShape, shared: SharedTargetWeights) -> None:
         super().__init__()
-        self.shape, self.depth, self.independent = shape, shape.heads, True
+        self.shape, self.depth, self.independent, self.noise = shape, shape.heads, True, _NOISE
         new = shared.embedding.new_zeros
         self._blocks = nn.ParameterList(
             new(size, dtype=torch.float32)
@@ -269,7 +272,9 @@ def heads_loss(
     greedy = rows.ids[:, 1:] == rows.best[:, :-1]
     usable = greedy[:, positions] if learner.independent else torch.ones_like(greedy[:, positions])
     total, soft = states.new_zeros(()), _INDEPENDENT_SOFT if learner.independent else _SOFT
-    inputs = replace(rows, features=_noisy(rows.features, generator)) if learner.independent else rows
+    inputs = (
+        replace(rows, features=_noisy(rows.features, learner.noise, generator)) if learner.noise else rows
+    )
     for k, hidden in enumerate(learner.depths(inputs, learner.depth, positions)):
         predicted = (positions + 1 + k).clamp(max=count - 1)
         counted = usable & (positions + 1 + k < rows.lengths[:, None]) & best[:, predicted].ge(0)
@@ -285,11 +290,11 @@ def heads_loss(
     return total
 
 
-def _noisy(features: Tensor, generator: torch.Generator) -> Tensor:
-    """Return hidden states with noise in proportion to the size of each."""
+def _noisy(features: Tensor, size: float, generator: torch.Generator) -> Tensor:
+    """Return hidden states with noise of a size relative to that of each."""
     wide = features.float()
     noise = torch.randn(wide.shape, generator=generator).to(wide.device)
-    return wide + _NOISE * wide.pow(2).mean(-1, keepdim=True).sqrt() * noise
+    return wide + size * wide.pow(2).mean(-1, keepdim=True).sqrt() * noise
 
 
 @torch.inference_mode()

@@ -11,17 +11,17 @@ from specclient_local.model.heads.eagle_weights import EagleShape
 from specclient_local.model.rope_config import Rope
 from specclient_local.training.heads.dataset import CollectionSettings
 
-HeadsKind = Literal["medusa", "eagle", "eagle3"]
-KINDS: tuple[HeadsKind, ...] = ("medusa", "eagle", "eagle3")
+HeadsKind = Literal["medusa", "eagle", "eagle3", "peagle"]
+KINDS: tuple[HeadsKind, ...] = ("medusa", "eagle", "eagle3", "peagle")
 
-_RATES: dict[HeadsKind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3}
+_RATES: dict[HeadsKind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3, "peagle": 3e-3}
 """Default peak learning rates. Medusa's is higher: its blocks start at zero."""
 
-_ROWS: dict[HeadsKind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16}
+_ROWS: dict[HeadsKind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16, "peagle": 8}
 """Default rows per pass."""
 
-_DEPTHS: dict[HeadsKind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4}
-"""Default depths. A further Medusa head costs no further pass, a further depth of an EAGLE head does."""
+_DEPTHS: dict[HeadsKind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4, "peagle": 6}
+"""Default depths. A further depth of an EAGLE head costs a further pass; one of the others does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,11 @@ class HeadsRecipe:
         batch: rows per pass; None for the kind's default.
         accumulate: passes per step.
         lr: peak learning rate; None for the kind's default.
-        depth: number of Medusa heads, or of drafted tokens over which an EAGLE head is unrolled; None for the
-            kind's default.
+        depth: number of Medusa heads, of drafted tokens over which an EAGLE head is unrolled, or of tokens
+            that a P-EAGLE head drafts; None for the kind's default.
+        layers: layers of a P-EAGLE head. Only the layers after the first one can relate a token that is not
+            drafted yet to the text before it: the input of its row is the same everywhere.
+        start: folder of an EAGLE-3 head with which a P-EAGLE head starts; None to start as an EAGLE-3 head.
         blocks: residual blocks per Medusa head.
         ff: feed-forward width of an EAGLE head; None for half of the target's.
         draft_vocab: tokens in an EAGLE-3 head's own output head: the most frequent ones of the answers.
@@ -56,6 +59,8 @@ class HeadsRecipe:
     accumulate: int = 1
     lr: float | None = None
     depth: int | None = None
+    layers: int = 2
+    start: str | None = None
     blocks: int = 1
     ff: int | None = None
     draft_vocab: int = 2048
@@ -74,7 +79,7 @@ class HeadsRecipe:
 
     @property
     def depths(self) -> int:
-        """Number of Medusa heads, or of drafted tokens over which an EAGLE head is unrolled."""
+        """Number of drafted tokens to train for: that of Medusa heads, or of an EAGLE head's depths."""
         return _DEPTHS[self.kind] if self.depth is None else self.depth
 
     @property
@@ -136,7 +141,7 @@ def eagle_shape(recipe: HeadsRecipe, target: DecoderConfig, draft_vocab: int = 0
         mlp_bias=False,
         qk_norm=False,
     )
-    kind: Literal["eagle", "eagle3"] = "eagle3" if recipe.kind == "eagle3" else "eagle"
+    kind: Literal["eagle", "eagle3"] = "eagle" if recipe.kind == "eagle" else "eagle3"
     chosen = recipe.taps or (0, (target.layers + 1) // 2, target.layers - 1)
     shape = EagleShape(kind, layer, target.hidden_size, chosen if kind == "eagle3" else None, draft_vocab)
     taps = shape.tapped(target.layers)
@@ -145,4 +150,16 @@ def eagle_shape(recipe: HeadsRecipe, target: DecoderConfig, draft_vocab: int = 0
             f"taps are {', '.join(map(str, taps))}; they must be different layers from 0 to "
             f"{target.layers - 1} in ascending order, as the target has {target.layers} layers. Name three."
         )
-    return shape
+    return shape if recipe.kind != "peagle" else parallel_shape(shape, recipe, target)
+
+
+def parallel_shape(shape: EagleShape, recipe: HeadsRecipe, target: DecoderConfig) -> EagleShape:
+    """Return the shape of a P-EAGLE head whose first layer is that of an EAGLE-3 head.
+
+    Args:
+        shape: the shape of the EAGLE-3 head.
+        recipe: the settings of the run.
+        target: the target's configuration. Its end token, after which no text goes on, is the mask token.
+    """
+    config = replace(shape.config, layers=recipe.layers, sliding=(False,) * recipe.layers)
+    return replace(shape, config=config, mask_token=min(target.eos, default=0), block=recipe.depths)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from specclient.errors import ConfigurationError, EngineError
 from specclient_local.loading.engine_loader import threads_for
 from specclient_local.loading.model_loader import ModelPlacement, load_model, uses_own_decoder
-from specclient_local.model.config import BUNDLED, read_config
+from specclient_local.model.config import BUNDLED, DecoderConfig, read_config
 from specclient_local.model.devices import resolve_device
+from specclient_local.model.heads.checkpoint import MedusaCheckpoint, read_heads
+from specclient_local.model.heads.eagle_checkpoint import EagleCheckpoint, with_taps
 from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.heads.writer import write_eagle, write_medusa
@@ -38,7 +40,13 @@ from specclient_local.training.heads.learners import (
     heads_loss,
     replayed_acceptance,
 )
-from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe, eagle_shape
+from specclient_local.training.heads.parallel_learner import ParallelEagleLearner
+from specclient_local.training.heads.recipe import (
+    HeadsProgress,
+    HeadsRecipe,
+    eagle_shape,
+    parallel_shape,
+)
 from specclient_local.training.time_left import TimeLeft
 from specclient_local.training.training_loop import TrainingSchedule, optimizers
 from specclient_local.training.work_folder import claim_work_folder
@@ -251,12 +259,35 @@ def _load_target(folder: Path, recipe: HeadsRecipe, device: str) -> HiddenStateR
             f"prompts of {settings.prompt} tokens and answers of {settings.new} exceed the target's context "
             f"of {config.context}; make them shorter."
         )
-    taps = eagle_shape(recipe, config).tapped(config.layers) if recipe.kind == "eagle3" else ()
+    taps = _tapped_layers(recipe, config)
     taps = tuple(sorted({*taps, config.layers}))
     placement = ModelPlacement("float32", str(resolve_device(device)))
     runner = load_model(folder, placement, slots=32, context=length + 1, taps=taps)
     assert isinstance(runner, HiddenStateRunner)
     return runner
+
+
+def _tapped_layers(recipe: HeadsRecipe, config: DecoderConfig) -> tuple[int, ...]:
+    """Return the depths at which the recipe's heads read the target, besides its last layer."""
+    if recipe.start is not None:
+        return _starting_head(recipe.start, config).shape.tapped(config.layers)
+    return eagle_shape(recipe, config).tapped(config.layers) if recipe.kind in ("eagle3", "peagle") else ()
+
+
+def _starting_head(folder: str, target: DecoderConfig) -> EagleCheckpoint:
+    """Return the EAGLE-3 head with which a P-EAGLE head starts, with explicit taps.
+
+    Raises:
+        CheckpointError: see :func:`specclient_local.model.heads.checkpoint.read_heads`.
+        ConfigurationError: the folder has heads of another kind.
+    """
+    found = read_heads(resolve_checkpoint(folder), target)
+    if isinstance(found, MedusaCheckpoint) or found.shape.kind != "eagle3" or found.shape.parallel:
+        raise ConfigurationError(
+            f"start is {folder!r}, which is no EAGLE-3 head; a P-EAGLE head starts with one. Name another "
+            "folder, or leave it out."
+        )
+    return replace(found, shape=with_taps(found.shape, target))
 
 
 def _cloned(shared: SharedTargetWeights) -> SharedTargetWeights:
@@ -272,11 +303,22 @@ def _new_learner(
     if recipe.kind == "medusa":
         medusa = MedusaShape(recipe.depths, recipe.blocks, config.hidden_size, config.vocab_size, True)
         return MedusaLearner(medusa, shared)
-    ids = None
-    if recipe.kind == "eagle3":
-        ids = _most_frequent(training, config.vocab_size, recipe.draft_vocab).to(target.device)
-    shape = eagle_shape(recipe, config, 0 if ids is None else len(ids))
-    return EagleLearner(shape, shared, ids, depth=recipe.depths, length=settings.prompt + settings.new)
+    depth, length = recipe.depths, settings.prompt + settings.new
+    if recipe.kind == "eagle":
+        return EagleLearner(eagle_shape(recipe, config), shared, None, depth=depth, length=length)
+    start = None if recipe.start is None else _starting_head(recipe.start, config)
+    if start is not None:
+        every = torch.arange(config.vocab_size)
+        ids = every if start.weights.ids is None else start.weights.ids
+        shape = parallel_shape(start.shape, recipe, config)
+    else:
+        ids = _most_frequent(training, config.vocab_size, recipe.draft_vocab)
+        shape = eagle_shape(recipe, config, len(ids))
+    ids = ids.to(target.device)
+    if not shape.parallel:
+        return EagleLearner(shape, shared, ids, depth=depth, length=length)
+    first = None if start is None else start.weights
+    return ParallelEagleLearner(shape, shared, ids, depth=depth, length=length, start=first)
 
 
 def _most_frequent(training: CollectedAnswers, vocab: int, count: int) -> Tensor:
@@ -294,5 +336,5 @@ def _save_heads(out: Path, learner: HeadsLearner, target: str) -> None:
         assert isinstance(learner, MedusaLearner)
         write_medusa(out, learner.shape, weights, target, dtype=torch.bfloat16)
         return
-    assert isinstance(learner, EagleLearner)
+    assert isinstance(learner, EagleLearner | ParallelEagleLearner)
     write_eagle(out, learner.shape, weights, target, guesses=learner.depth, dtype=torch.bfloat16)

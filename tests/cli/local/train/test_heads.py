@@ -47,10 +47,10 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "peagle"])
 def test_heads_are_trained_saved_and_used_for_drafting(run, target, texts, tmp_path, kind: str) -> None:
     out = tmp_path / "heads"
-    taps = ("--taps", "1,2,4") if kind == "eagle3" else ()
+    taps = ("--taps", "1,2,4") if kind in ("eagle3", "peagle") else ()
     arguments = (
         "local",
         "train",

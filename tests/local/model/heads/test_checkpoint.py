@@ -10,6 +10,8 @@ import tiny_heads
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from specclient_local.drafting.parallel_eagle import ParallelEagleDrafter
+from specclient_local.loading import engine_loader
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
@@ -19,7 +21,7 @@ from specclient_local.model.heads.writer import write_eagle, write_medusa
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.rope_config import Rope
 from specclient_local.request.token_tree import TokenTree
-from tiny_models import load, write_checkpoint
+from tiny_models import load, sequence, write_checkpoint
 from torch.nn import functional as F
 
 from specclient.errors import CheckpointError, ConfigurationError
@@ -162,6 +164,48 @@ def test_eagle3_checkpoints_in_the_format_of_their_repository(target, tmp_path):
     check_same(eagle3_by_hand(target, weights, {}, "midlayer."), eagle_by_engine(target, folder))
 
 
+def peagle_by_hand(target, w, prefix, layers, depth=4):
+    """Return P-EAGLE's logits ``[depth, V]`` for the tokens of a block."""
+    base = load_file(target / "model.safetensors")
+    embedding = w.get("embed_tokens.weight", base["model.embed_tokens.weight"])
+    seen = [states[:-1] for states in hidden_states(target, TOKENS)]
+    fused = torch.cat([seen[k] for k in (2, 2, 1)], -1)
+    fused = torch.cat((fused, w["mask_hidden"].view(1, -1).expand(depth - 1, -1)))
+    states, ids = F.linear(fused, w["fc.weight"]), [*TOKENS[1:], *[0] * (depth - 1)]
+    tokens = norm(embedding[ids], w[f"{prefix}input_layernorm.weight"])
+    x = layer_by_hand(
+        w, prefix, torch.cat((tokens, norm(states, w[f"{prefix}hidden_norm.weight"])), -1), states
+    )
+    for i in range(1, layers):
+        x = layer_by_hand(w, f"layers.{i}.", norm(x, w[f"layers.{i}.input_layernorm.weight"]), x)
+    wide = torch.full((depth, tiny_heads.VOCAB), -torch.inf)
+    wide[:, w["t2d"]] = F.linear(norm(x[-depth:], w["norm.weight"]), w["lm_head.weight"])
+    return wide
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("authors", "layers"), [(False, 2), (True, 4), (True, 1)])
+def test_peagle_checkpoints_in_both_formats(target, tmp_path, authors, layers, compiled):
+    folder = tiny_heads.peagle(tmp_path, authors=authors, layers=layers)
+    config = read_config(target)
+    taps = tuple(sorted({*required_hidden_layers(folder, config)}))
+    runner = load_model(target, ModelPlacement(), slots=1, context=64, taps=taps)
+    found = read_heads(folder, config)
+    assert (found.method, found.shape.mask_token, found.shape.config.layers) == ("peagle", 0, layers)
+    assert found.shape.block == (0 if authors else 3)
+    head = EagleRunner(found.shape, found.weights, runner, compiled=compiled)
+    drafter = ParallelEagleDrafter(runner, head)
+    runner.prefill(0, TOKENS[:-1])
+    with torch.inference_mode():
+        (rows,) = drafter._rows([sequence(TOKENS)], [4])
+        wide = drafter._widened(rows)
+    wanted = peagle_by_hand(
+        target, load_file(folder / "model.safetensors"), "midlayer." if authors else "layers.0.", layers
+    )
+    torch.testing.assert_close(wide, wanted, atol=2e-4, rtol=1e-4)
+    assert head.length(0) == len(TOKENS) - 1, "rows of tokens that were not drafted are forgotten"
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -267,7 +311,7 @@ Q = "midlayer.self_attn.q_proj.weight"
         (lambda f: tiny_heads.eagle3(f, vocab=299), r"vocabulary 299, but this target's is 300"),
         (
             lambda f: changed_config(tiny_heads.speculators_eagle3(f), speculators_model_type="dflash"),
-            r"speculators_model_type is 'dflash'; supported are eagle, eagle3",
+            r"speculators_model_type is 'dflash'; supported are eagle, eagle3, peagle",
         ),
         (
             lambda f: changed_config(tiny_heads.speculators_eagle(f), layernorms=True),
@@ -278,6 +322,25 @@ Q = "midlayer.self_attn.q_proj.weight"
             r"eagle_aux_hidden_state_layer_ids has 7, but the target has 4 layers",
         ),
         (lambda f: changed_config(tiny_heads.eagle(f), num_hidden_layers=2), r"num_hidden_layers is 2"),
+        (
+            lambda f: tiny_heads.peagle(f, layers=17),
+            r"num_hidden_layers is 17; P-EAGLE heads of 1 to 16 layers",
+        ),
+        (lambda f: tiny_heads.peagle(f, mask_token_id=None), r"mask_token_id is missing"),
+        (lambda f: tiny_heads.peagle(f, mask_token_id=300), r"mask_token_id is 300; .* from 0 to 299"),
+        (lambda f: tiny_heads.peagle(f, authors=True, ptd_token_id=-1), r"ptd_token_id is -1"),
+        (
+            lambda f: changed_tensor(tiny_heads.peagle(f), "mask_hidden", None),
+            r"tensor mask_hidden is missing",
+        ),
+        (
+            lambda f: changed_tensor(tiny_heads.peagle(f), "mask_hidden", torch.zeros(2, 48)),
+            r"mask_hidden has shape \[2, 48\], .* require \[96\]",
+        ),
+        (
+            lambda f: changed_tensor(tiny_heads.peagle(f), "layers.1.input_layernorm.weight", None),
+            r"tensor layers\.1\.input_layernorm\.weight of shape \[32\] is missing",
+        ),
         (lambda f: changed_config(tiny_heads.eagle(f), mlp_bias=True), r"mlp_bias is true"),
         (
             lambda f: changed_config(tiny_heads.eagle(f), model_type=None),
@@ -334,8 +397,17 @@ def test_heads_of_both_methods_can_be_loaded_together(target, tmp_path):
             assert (answer.token_ids, answer.speculation.method) == (wanted, method)
 
 
+def test_a_peagle_head_without_its_mask_is_refused_before_the_target_is_read(target, tmp_path, monkeypatch):
+    folder = changed_tensor(tiny_heads.peagle(tmp_path), "mask_hidden", None)
+    monkeypatch.setattr(engine_loader, "load_model", lambda *_, **__: pytest.fail("the target was read"))
+    with pytest.raises(CheckpointError, match="tensor mask_hidden is missing"):
+        load(target, heads=folder)
+
+
 @pytest.mark.parametrize(
-    "make", [tiny_heads.speculators_eagle, tiny_heads.speculators_eagle3], ids=["1", "3"]
+    "make",
+    [tiny_heads.speculators_eagle, tiny_heads.speculators_eagle3, tiny_heads.peagle],
+    ids=["1", "3", "p"],
 )
 def test_written_eagle_heads_equal_the_source(target, tmp_path, make):
     source = make(tmp_path / "source")

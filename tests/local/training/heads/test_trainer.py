@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
+from specclient_local.drafting.parallel_eagle import ParallelEagleDrafter
 from specclient_local.model.config import BUNDLED, read_config
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.pass_input import SlotInput
@@ -21,9 +22,10 @@ from specclient_local.training.heads.learners import (
     heads_loss,
     replayed_acceptance,
 )
+from specclient_local.training.heads.parallel_learner import ParallelEagleLearner
 from specclient_local.training.heads.recipe import HeadsProgress, HeadsRecipe, eagle_shape
 from specclient_local.training.heads.trainer import train_heads
-from tiny_models import load, write_checkpoint
+from tiny_models import load, sequence, write_checkpoint
 
 from specclient.errors import ConfigurationError, EngineError
 
@@ -43,7 +45,7 @@ SMALL = HeadsRecipe(
     precision="float32",
     every=12,
 )
-KINDS = ("medusa", "eagle", "eagle3")
+KINDS = ("medusa", "eagle", "eagle3", "peagle")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def target(tmp_path_factory):
 
 
 def recipe(kind, **changes):
-    return replace(SMALL, kind=kind, taps=(1, 2, 4) if kind == "eagle3" else None, **changes)
+    return replace(SMALL, kind=kind, taps=(1, 2, 4) if kind in ("eagle3", "peagle") else None, **changes)
 
 
 def learner_of(target, kind):
@@ -60,10 +62,11 @@ def learner_of(target, kind):
     plan = recipe(kind)
     runner = heads._load_target(target, plan, "cpu")
     lent = heads._cloned(runner.shared_weights())
-    ids = torch.arange(0, 300, 5) if kind == "eagle3" else None
-    shape = eagle_shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
+    ids = torch.arange(0, 300, 5) if kind != "eagle" else None
+    shape = eagle_shape(plan, read_config(target), 0 if ids is None else 60)
     torch.manual_seed(0)
-    learner = EagleLearner(shape, lent, ids, depth=3, length=32)
+    kind_of_learner = ParallelEagleLearner if kind == "peagle" else EagleLearner
+    learner = kind_of_learner(shape, lent, ids, depth=3, length=32)
     with torch.no_grad():
         for parameter in learner.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -98,7 +101,40 @@ def test_training_logits_equal_drafting_logits_at_each_depth(target, kind):
             eagle.truncate(row, 0)
 
 
-@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_training_logits_of_p_eagle_equal_drafting_logits_at_each_depth(target):
+    """Training computes the blocks of all positions in one pass; drafting one block."""
+    runner, learner, rows = learner_of(target, "peagle")
+    with torch.inference_mode():
+        learnt = [learner.logits(states) for states in learner.depths(rows, 3)]
+        drafter = ParallelEagleDrafter(runner, EagleRunner(learner.shape, learner.weights(), runner))
+        for row, place in ((0, 0), (0, 7), (1, 14)):
+            ids = rows.ids[row].tolist()[: place + 2]
+            (logits,) = drafter._rows([sequence(ids, slot=row)], [3])
+            wanted = torch.stack([depth[row, place] for depth in learnt])
+            torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
+            drafter.runner.truncate(row, 0)
+
+
+def test_a_p_eagle_head_starts_with_the_parameters_of_an_eagle3_head(target, tmp_path):
+    plan = recipe("eagle3", steps=1, every=1)
+    train_heads(target, TEXTS, TEXTS[:2], tmp_path / "eagle3", plan)
+    start = replace(plan, kind="peagle", start=str(tmp_path / "eagle3"), taps=None, ff=None, lr=1e-9)
+    train_heads(target, TEXTS, TEXTS[:2], tmp_path / "peagle", start)
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("eagle3", "peagle"))
+    assert set(other) - set(one) == {
+        "mask_hidden",
+        *(name.replace("layers.0.", "layers.1.") for name in one if "layers.0." in name),
+    } - {"layers.1.hidden_norm.weight"}
+    for name, tensor in one.items():
+        torch.testing.assert_close(other[name], tensor, msg=name)
+    config = json.loads((tmp_path / "peagle" / "config.json").read_text())
+    assert (config["speculators_model_type"], config["mask_token_id"]) == ("peagle", 1)
+    assert config["speculators_config"]["proposal_methods"][0]["speculative_tokens"] == 3
+    with pytest.raises(ConfigurationError, match="which is no EAGLE-3 head"):
+        train_heads(target, TEXTS, TEXTS[:2], tmp_path / "x", replace(start, start=str(tmp_path / "peagle")))
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3", "peagle"])
 def test_states_of_selected_positions_equal_those_of_all(target, kind):
     _, learner, rows = learner_of(target, kind)
     places = torch.tensor([0, 3, 4, 11, 18])
