@@ -325,6 +325,10 @@ class PoolUse:
         """Return a function that leaves a request as it is."""
         return _unchanged
 
+    def others_serve(self) -> bool:
+        """Return False: all servers have one address, so that nothing is known of single ones."""
+        return False
+
     def mean_load(self, seconds: float) -> float:
         """Return the mean requests in progress per replica over the last seconds."""
         return self._chooser.mean_load(self._pool, seconds)

@@ -160,6 +160,11 @@ class ReplicaUse:
 
         return at_another_replica
 
+    def others_serve(self) -> bool:
+        """Return whether another replica has not failed since its last answer."""
+        choice = self._choice
+        return choice is not None and self._replicas.chooser.has_healthy(besides=choice.replica)
+
     def learn(self, sample: CallSample) -> float | None:
         """Learn from the finished call.
 

@@ -191,6 +191,11 @@ class ReplicaChooser:
                 if self._index is not None:  # it may come back with an empty cache
                     self._index.drop(replica)
 
+    def has_healthy(self, *, besides: int) -> bool:
+        """Return whether a replica other than ``besides`` has not failed since its last answer."""
+        with self._lock:
+            return any(each != besides and not self._replicas[each].failures for each in self._present)
+
     def learn(
         self,
         choice: ReplicaChoice,
