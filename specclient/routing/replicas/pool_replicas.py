@@ -68,7 +68,7 @@ class PoolReplicas:
 
     def blocks(self, request: Request) -> PromptBlocks:
         """Return the blocks of a request's prompt. For a large one, call it outside the event loop."""
-        return prompt_blocks(request, self._key)
+        return prompt_blocks(request, self._key, self.chooser.block_bytes)
 
     def endpoint(self, replica: int, idle: Endpoint) -> Endpoint:
         """Return the endpoint of a replica.
