@@ -43,7 +43,7 @@ class Phase:
     rate: float
 
 
-PHASES = (Phase("low", 0.15, 0.35), Phase("middle", 0.3, 0.9), Phase("high", 0.55, 1.8))
+PHASES = (Phase("low", 0.15, 0.35), Phase("middle", 0.3, 0.9), Phase("high", 0.55, 2.0))
 
 
 @dataclass(frozen=True, slots=True)
