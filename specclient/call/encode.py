@@ -41,6 +41,7 @@ def encode_request(
     if endpoint.server is not None:
         changes["deployment"] = f"{endpoint.name}/{decision.model}"
         changes["authorize"] = endpoint.server.authorize(endpoint)
+        changes["others_serve"] = endpoint.server.others_serve
     if origin is not None:
         changes["deployment"] = f"{endpoint.name}/{decision.model}{origin.account}"
     return replaced(wire, **changes)

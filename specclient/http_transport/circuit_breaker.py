@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from specclient.errors import (
     APIConnectionError,
@@ -111,18 +111,27 @@ class CircuitBreaker:
             with self._lock:
                 self._failing.pop(permit.deployment, None)
 
-    def leave(self, permit: BreakerPermit, error: BaseException | None) -> None:
-        """Record the outcome of an attempt; ``error`` is None for a response."""
+    def leave(
+        self, permit: BreakerPermit, error: BaseException | None, *, others_serve: bool = False
+    ) -> None:
+        """Record the outcome of an attempt.
+
+        Args:
+            permit: of the attempt.
+            error: why it failed; None for a response.
+            others_serve: whether the failure is of one server of the deployment whose others answer. It is
+                not counted.
+        """
         if error is None and permit.deployment not in self._failing:
             return
         with self._lock:
             if error is None or _is_answer(error):
                 self._failing.pop(permit.deployment, None)
-            elif self._circuit is not None and isinstance(error, APIError) and _is_failure(error):
+            elif self._circuit is not None and not others_serve and _is_failure(error):
                 self._count(permit, error, self._circuit)
             elif (failing := self._failing.get(permit.deployment)) and _is_probe(permit, failing):
                 failing.probe_at = None
-                failing.opens_until = permit.at  # cancelled: the next attempt is the probe
+                failing.opens_until = permit.at  # it told nothing: the next attempt is the probe
 
     def _count(self, permit: BreakerPermit, error: APIError, circuit: CircuitRule) -> None:
         now = self._clock()
@@ -170,7 +179,7 @@ def _is_answer(error: BaseException) -> bool:
     return isinstance(error, APIStatusError) and _is_healthy(error.status_code)
 
 
-def _is_failure(error: APIError) -> bool:
+def _is_failure(error: BaseException) -> TypeGuard[APIError]:
     if isinstance(error, APIStatusError):
         return not _is_answer(error)
     return isinstance(error, APIConnectionError) and not isinstance(error, DeadlineExceededError)

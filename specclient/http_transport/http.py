@@ -271,7 +271,9 @@ class Transport:
                 failure = error
                 raise
             finally:
-                self._breaker.leave(breaker_permit, failure)
+                others = attempt.request.others_serve
+                others_serve = failure is not None and others is not None and others()
+                self._breaker.leave(breaker_permit, failure, others_serve=others_serve)
         except BaseException as error:
             permit.leave()
             if isinstance(error, APIError):

@@ -85,6 +85,10 @@ class EndpointServer(Protocol):
         """Return a function that starts the server again before a further attempt, if it has ended."""
         ...
 
+    def others_serve(self) -> bool:
+        """Return whether servers beside the one of the call's last attempt are expected to answer."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:

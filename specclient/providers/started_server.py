@@ -66,6 +66,10 @@ class StartedServer:
         """Note that a call has ended."""
         self._server.release()
 
+    def others_serve(self) -> bool:
+        """Return False: there is one server."""
+        return False
+
     def authorize(self, started: Endpoint) -> Authorize:
         """Return a function that is called before each attempt of a request, during a call.
 

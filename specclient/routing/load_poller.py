@@ -1,19 +1,17 @@
 """Load polling: how busy endpoints and engines are, read in the background while calls are routed.
 
 :meth:`LoadPoller.call_routed` runs for every routed call. It starts reading the metrics page of each
-candidate endpoint whose last reading is older than a few seconds. No call waits for a reading or fails
-because of one; without calls, nothing is read.
+candidate endpoint whose last reading is older than a few seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from specclient.errors import ConfigurationError, NotFoundError
@@ -21,9 +19,8 @@ from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.server_load import LoadReading, load_between, read_load
+from specclient.routing.periodic_readings import PeriodicReadings
 from specclient.routing.router import Router
-from specclient.runtime.backoff import doubled
-from specclient.runtime.forks import register_fork_reset
 from specclient.telemetry.server_metrics import metrics_of, metrics_request
 from specclient.types.server_load import SupportsLoad
 
@@ -31,7 +28,7 @@ __all__ = ["LoadPoller"]
 
 #: Seconds between two readings of an endpoint, and the maximum after failed readings.
 INTERVAL_S, MOST_S = 2.0, 300.0
-#: The random share of that time, which keeps many programs from reading at the same moment.
+#: The random share of that time.
 _JITTER = 0.25
 #: Self-hosted servers that may serve a metrics page without `metrics` in the configuration, and its folder.
 _SERVERS = {
@@ -43,17 +40,15 @@ _SERVERS = {
     "tensorrt-llm": "prometheus/",
 }
 
-_log = logging.getLogger("specclient")
-
 
 @dataclass(slots=True)
 class _PolledPage:
-    """One metrics page: the time of its next reading, failures in a row, and the last reading."""
+    """One metrics page, with the endpoint and the transport of the latest call that needs it."""
 
-    next_at: float = 0.0
-    failures: int = 0
+    url: str
+    endpoint: Endpoint
+    transport: Transport
     last: LoadReading | None = None
-    task: asyncio.Task[None] | None = None
 
 
 class LoadPoller:
@@ -73,16 +68,11 @@ class LoadPoller:
         chance: random.Random | None = None,
     ) -> None:
         self._estimates = estimates
-        self._clock = clock
-        self._chance = chance or random.Random()
         self._pages: dict[str, _PolledPage] = {}
+        self._readings = PeriodicReadings(
+            "the load of an endpoint", INTERVAL_S, most_s=MOST_S, jitter=_JITTER, clock=clock, chance=chance
+        )
         self._watched: WeakKeyDictionary[Router, _PolledSources] = WeakKeyDictionary()
-        register_fork_reset(self)
-
-    def reset_after_fork(self) -> None:
-        """Forget all readings in a forked child, where the parent's tasks never end."""
-        self._pages = {}
-        self._watched = WeakKeyDictionary()
 
     def call_routed(self, router: Router, transport: Transport) -> None:
         """Start the readings that are due; takes microseconds. An event loop must be running.
@@ -94,46 +84,49 @@ class LoadPoller:
         watched = self._watched.get(router)
         if watched is None:
             watched = self._watched[router] = _watched(router)
-        for place, url in watched.endpoints:
-            self._due(place, url, transport)
+        self._readings.call_placed([self._page(*each, transport) for each in watched.endpoints])
         for route, model, engine in watched.engines:
             with suppress(NotFoundError):  # raised again by the decision
                 self._estimates.note_load(route, engine.current_load(model))
 
-    def _due(self, place: Endpoint, url: str, transport: Transport) -> None:
-        """Start reading a page, unless a reading runs or the last one is recent."""
-        page = self._pages.setdefault(f"{url} {place.account}", _PolledPage())
-        if page.task is not None and not page.task.done() and page.task.get_loop().is_running():
-            return
-        if self._clock() >= page.next_at:
-            page.task = asyncio.get_running_loop().create_task(self._read(place, url, page, transport))
-
-    async def _read(self, place: Endpoint, url: str, page: _PolledPage, transport: Transport) -> None:
-        try:
-            reply = await transport.fetch(metrics_request(place, url))
-            reading = read_load(reply.content.decode("utf-8", "replace"))
-        except Exception as error:  # noqa: BLE001 - no call depends on a reading
-            _log.debug("the load of %r cannot be read: %s", place.name, error)
-            reading = None
-        if reading is None:
-            page.failures += 1
-            page.last = None
-            self._estimates.note_load(place.name, None)
+    def _page(self, endpoint: Endpoint, url: str, transport: Transport) -> str:
+        """Note who needs a page, and return its key."""
+        key = f"{url} {endpoint.account}"
+        page = self._pages.get(key)
+        if page is None:
+            page = self._pages[key] = _PolledPage(url, endpoint, transport)
+            self._readings.add(key, partial(self._read, page))
         else:
-            page.failures = 0
-            self._estimates.note_load(place.name, load_between(page.last, reading))
-            page.last = reading
-        wait = doubled(INTERVAL_S, page.failures, MOST_S)
-        page.next_at = self._clock() + wait * self._chance.uniform(1 - _JITTER, 1 + _JITTER)
+            page.endpoint, page.transport = endpoint, transport
+        return key
+
+    async def _read(self, page: _PolledPage) -> None:
+        name = page.endpoint.name
+        try:
+            reading = await _reading(page)
+        except Exception:
+            page.last = None
+            self._estimates.note_load(name, None)
+            raise
+        self._estimates.note_load(name, load_between(page.last, reading))
+        page.last = reading
 
     async def aclose(self) -> None:
         """Cancel the readings of the running event loop."""
-        loop = asyncio.get_running_loop()
-        tasks = [page.task for page in self._pages.values() if page.task is not None]
-        running = [task for task in tasks if not task.done() and task.get_loop() is loop]
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await self._readings.aclose()
+
+
+async def _reading(page: _PolledPage) -> LoadReading:
+    """Read a page.
+
+    Raises:
+        ValueError: no load is on it.
+    """
+    reply = await page.transport.fetch(metrics_request(page.endpoint, page.url))
+    reading = read_load(reply.content.decode("utf-8", "replace"))
+    if reading is None:
+        raise ValueError(f"the page of {page.endpoint.name!r} has no load")
+    return reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +149,12 @@ def _watched(router: Router) -> _PolledSources:
         if not isinstance(place, Endpoint):
             if isinstance(place, SupportsLoad):
                 engines.append((route, model, place))
-        elif (url := _page(place)) is not None:
+        elif (url := _url(place)) is not None:
             endpoints[head] = place, url
     return _PolledSources(tuple(endpoints.values()), tuple(engines))
 
 
-def _page(place: Endpoint) -> str | None:
+def _url(place: Endpoint) -> str | None:
     """Return the URL of an endpoint's metrics page, None if it is not known to have one."""
     if place.metrics:
         return metrics_of(place)

@@ -169,6 +169,8 @@ class WireRequest:
             text, or a binary file, which is read while it is sent. The body is then ``multipart/form-data``.
             A file that is not seekable is sent once, without retries.
         authorize: called before each attempt; see :data:`Authorize`. None sends the request as it is.
+        others_serve: returns whether other servers of the deployment than the one of the last attempt are
+            expected to answer, so that its failure does not count for the circuit. None for a single server.
         deadline_s: seconds for all attempts and the waits before and between them; None for no limit.
         retryable: whether the request may be retried.
         follow_redirects: whether redirects are followed; None for the client's setting, True in our client.
@@ -188,6 +190,7 @@ class WireRequest:
     data: Mapping[str, Any] | None = None
     files: Sequence[tuple[str, Any]] | None = None
     authorize: Authorize | None = field(default=None, repr=False)
+    others_serve: Callable[[], bool] | None = field(default=None, repr=False, compare=False)
     deadline_s: float | None = None
     retryable: bool = True
     follow_redirects: bool | None = None

@@ -80,6 +80,8 @@ _VLLM: Final[Mapping[str, Any]] = {
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
+        # the first log-probabilities compile a kernel, which took more than the usual 300 s beside other work
+        "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS": "1800",
     },
     "after_install": _name_vllm,
 }

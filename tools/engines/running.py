@@ -24,7 +24,7 @@ from engines.catalogue import engine_named
 from engines.checked_engine import BUILD, CheckedEngine, Start
 
 _INSTALL_S: Final = 3600.0
-_START_S: Final = 900.0
+_START_S: Final = 1800.0
 _STOP_S: Final = 60.0
 
 

@@ -32,6 +32,9 @@ for tasks of an ending node; the fleets are gone by then."""
 
 _LOG_LINES = 6
 
+_HAS_RAY = "import importlib.util as found; print(found.find_spec('ray') is not None)"
+"""Looks for Ray without importing it, which takes seconds."""
+
 _DETACHED = '"$@" >&2 & echo $!'
 """Starts a command that outlives the caller, and prints its process id."""
 
@@ -88,6 +91,7 @@ class LocalCluster:
             ConfigurationError: the folder cannot be used.
             EngineError: Ray does not start; the message has the last lines of its output.
         """
+        _check_ray(python)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with opened_lock(self._folder / "start") as handle:
@@ -182,7 +186,7 @@ class LocalCluster:
         while b"Ray runtime started" not in self._log.read_bytes():
             if not is_running(found.pid) or time.monotonic() > end:
                 self.stop()
-                raise EngineError(_not_started(python, self._last_lines(), self._log))
+                raise EngineError(f"Ray did not start: {self._last_lines()} (log: {self._log})")
             time.sleep(0.1)
         return found
 
@@ -191,14 +195,33 @@ class LocalCluster:
         return " | ".join(line.strip() for line in lines[-_LOG_LINES:])[-600:] or "no output"
 
 
-def _not_started(python: str, lines: str, log: Path) -> str:
-    """Return why Ray did not start, by the last lines of its log."""
-    if "No module named 'ray'" in lines:
-        return (
+def _check_ray(python: str) -> None:
+    """Check that an interpreter has Ray, before anything of a cluster is started.
+
+    Raises:
+        EngineError: it has none, or cannot be run.
+    """
+    try:
+        found = subprocess.run(  # noqa: S603 - the user's own interpreter
+            [python, "-c", _HAS_RAY],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as error:
+        raise EngineError(f"{python} cannot be run: {error.strerror or error}") from None
+    if found.returncode:
+        said = found.stderr.strip().splitlines()
+        raise EngineError(
+            f"{python} cannot be used: {said[-1] if said else f'it ended with status {found.returncode}'}"
+        )
+    if found.stdout.strip() != "True":
+        raise EngineError(
             f"{python} has no Ray; name the interpreter of an environment with ray[serve] and vLLM "
             "as 'python' in the fleet's table, or run pip install 'specclient[ray]' for this one"
         )
-    return f"Ray did not start: {lines} (log: {log})"
 
 
 def _environment() -> Mapping[str, str]:

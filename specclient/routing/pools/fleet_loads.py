@@ -14,7 +14,7 @@ from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.fleet_pools import pool_endpoint
 from specclient.routing.learn.server_load import read_load
-from specclient.routing.pools.periodic_readings import PeriodicReadings
+from specclient.routing.periodic_readings import PeriodicReadings
 from specclient.routing.pools.pool_chooser import PoolChooser
 from specclient.routing.replicas.pool_replicas import PoolReplicas
 from specclient.telemetry.cache_size import cache_tokens

@@ -24,6 +24,7 @@ from specclient.routing.pools.pool_chooser import PoolChoice, PoolChooser
 from specclient.routing.pools.pool_speed import PoolSample
 from specclient.routing.replicas.pool_replicas import PoolReplicas, ReplicaUse
 from specclient.routing.replicas.prefix_index import PrefixIndex
+from specclient.routing.replicas.prompt_blocks import block_bytes
 from specclient.routing.replicas.replica_chooser import ReplicaChooser
 from specclient.routing.replicas.replica_discovery import ReplicaDiscovery
 from specclient.types.call import Call
@@ -229,7 +230,10 @@ def _replicas(fleet: _FleetState, pool: str, urls: Sequence[str]) -> PoolReplica
     """Return the replicas of a pool, with those that the configuration lists."""
     limit = fleet.table.prefix_blocks // len(fleet.table.named_pools)
     index = PrefixIndex(limit) if limit else None
-    return PoolReplicas(ReplicaChooser(partial(fleet.chooser.token_s, pool), index=index), urls)
+    chooser = ReplicaChooser(
+        partial(fleet.chooser.token_s, pool), index=index, block_bytes=block_bytes(fleet.table.context)
+    )
+    return PoolReplicas(chooser, urls)
 
 
 def _found(fleet: _FleetState, loads: FleetLoads, pool: str, urls: Sequence[str]) -> None:
@@ -324,6 +328,10 @@ class PoolUse:
     def authorize(self, _: Endpoint) -> Authorize:
         """Return a function that leaves a request as it is."""
         return _unchanged
+
+    def others_serve(self) -> bool:
+        """Return False: all servers have one address, so that nothing is known of single ones."""
+        return False
 
     def mean_load(self, seconds: float) -> float:
         """Return the mean requests in progress per replica over the last seconds."""

@@ -68,7 +68,7 @@ class PoolReplicas:
 
     def blocks(self, request: Request) -> PromptBlocks:
         """Return the blocks of a request's prompt. For a large one, call it outside the event loop."""
-        return prompt_blocks(request, self._key)
+        return prompt_blocks(request, self._key, self.chooser.block_bytes)
 
     def endpoint(self, replica: int, idle: Endpoint) -> Endpoint:
         """Return the endpoint of a replica.
@@ -159,6 +159,11 @@ class ReplicaUse:
             return moved
 
         return at_another_replica
+
+    def others_serve(self) -> bool:
+        """Return whether another replica has not failed since its last answer."""
+        choice = self._choice
+        return choice is not None and self._replicas.chooser.has_healthy(besides=choice.replica)
 
     def learn(self, sample: CallSample) -> float | None:
         """Learn from the finished call.

@@ -16,10 +16,12 @@ from pydantic_core import to_json
 
 from specclient.types.request import Request
 
-__all__ = ["BLOCK_BYTES", "PromptBlocks", "prompt_blocks"]
+__all__ = ["BLOCK_BYTES", "PromptBlocks", "block_bytes", "prompt_blocks"]
 
-#: Bytes of a block, about 256 tokens of English.
-BLOCK_BYTES = 1024
+#: Bytes of a block, about 256 tokens of English, and the fewest where contexts are short.
+BLOCK_BYTES, _FEWEST_BYTES = 1024, 64
+#: Bytes of a block for each token of a short context: a prompt of full length then has about 64 blocks.
+_CONTEXT_BYTES = 1 / 16
 #: The most blocks of a prompt that are hashed; further ones are taken to be in no cache.
 _MOST_BLOCKS = 1024
 _DIGEST = 8
@@ -41,12 +43,20 @@ class PromptBlocks(NamedTuple):
     size: int
 
 
-def prompt_blocks(request: Request, key: bytes) -> PromptBlocks:
+def block_bytes(context: int | None) -> int:
+    """Return the bytes of a block for a model of so many tokens of context; None for an unknown number."""
+    if context is None:
+        return BLOCK_BYTES
+    return min(max(int(context * _CONTEXT_BYTES), _FEWEST_BYTES), BLOCK_BYTES)
+
+
+def prompt_blocks(request: Request, key: bytes, block: int = BLOCK_BYTES) -> PromptBlocks:
     """Return the blocks of a request's prompt; a body that is sent unchanged is a prompt itself.
 
     Args:
         request: the call.
         key: of the hash, 16 to 64 random bytes.
+        block: bytes of a block.
     """
     hashes: list[int] = []
     size = filled = 0
@@ -55,7 +65,7 @@ def prompt_blocks(request: Request, key: bytes) -> PromptBlocks:
         size += len(piece)
         at = 0
         while len(hashes) < _MOST_BLOCKS and at < len(piece):
-            end = at + BLOCK_BYTES - filled
+            end = at + block - filled
             state.update(piece[at:end])
             if end > len(piece):
                 filled += len(piece) - at

@@ -86,6 +86,7 @@ class ReplicaChooser:
         decode_s: returns the seconds per token of an answer by the requests in progress on a replica, the
             call included; None where unknown.
         index: what the replicas' caches hold; None to place by load alone.
+        block_bytes: bytes of a block of the prompts.
         dice: random numbers.
         now: returns monotonic seconds.
     """
@@ -95,11 +96,13 @@ class ReplicaChooser:
         decode_s: Callable[[float], float | None],
         *,
         index: PrefixIndex | None,
+        block_bytes: int = BLOCK_BYTES,
         dice: random.Random | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._decode_s = decode_s
         self._index = index
+        self.block_bytes = block_bytes
         self._dice = dice or random.Random()
         self._now = now
         self._lock = threading.Lock()
@@ -147,7 +150,7 @@ class ReplicaChooser:
             if self._index is None:
                 return 0.0
             held = max(self._index.longest(prompt.hashes, 1).values(), default=0)
-            return held * BLOCK_BYTES / self._bytes_per_token
+            return held * self.block_bytes / self._bytes_per_token
 
     def began(self, choice: ReplicaChoice) -> None:
         """Note that a call is sent to its replica."""
@@ -178,7 +181,7 @@ class ReplicaChooser:
         """Note the tokens that a replica's cache holds, as its server reports them."""
         with self._lock:
             if self._index is not None and self._replicas[replica].present:
-                self._index.resize(replica, tokens * self._bytes_per_token / BLOCK_BYTES)
+                self._index.resize(replica, tokens * self._bytes_per_token / self.block_bytes)
 
     def failed(self, replica: int) -> None:
         """Note that a replica failed a call."""
@@ -190,6 +193,11 @@ class ReplicaChooser:
                 state.closed_until = self._now() + rest
                 if self._index is not None:  # it may come back with an empty cache
                     self._index.drop(replica)
+
+    def has_healthy(self, *, besides: int) -> bool:
+        """Return whether a replica other than ``besides`` has not failed since its last answer."""
+        with self._lock:
+            return any(each != besides and not self._replicas[each].failures for each in self._present)
 
     def learn(
         self,
@@ -216,9 +224,9 @@ class ReplicaChooser:
                 self._answer += (answer_tokens - self._answer) / _CALLS
             if prompt_tokens and prompt.size:
                 self._bytes_per_token += (prompt.size / prompt_tokens - self._bytes_per_token) / _CALLS
-            held = choice.cached * BLOCK_BYTES / self._bytes_per_token
+            held = choice.cached * self.block_bytes / self._bytes_per_token
             if cached_tokens is not None and self._index is not None and state.present:
-                actual = cached_tokens * self._bytes_per_token / BLOCK_BYTES
+                actual = cached_tokens * self._bytes_per_token / self.block_bytes
                 self._index.learn(choice.replica, choice.cached, actual, choice.age)
                 held = cached_tokens
             if first_s is None and total_s is not None and answer_tokens:
@@ -252,7 +260,7 @@ class ReplicaChooser:
             steps = known[load]
             if steps is None:
                 return self._by_load(prompt, candidates, holders, now)
-            uncached = max(prompt.size - holders.get(replica, 0) * BLOCK_BYTES, 0) / token_bytes
+            uncached = max(prompt.size - holders.get(replica, 0) * self.block_bytes, 0) / token_bytes
             prefill = prefill_token_s * uncached
             wait = max(state.free_at - now, 0.0)
             lost = prefill * load + steps[1]

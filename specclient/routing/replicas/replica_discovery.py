@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from specclient.config import FleetSettings
 from specclient.http_transport.http import Transport
 from specclient.providers.endpoint import Endpoint
-from specclient.routing.pools.periodic_readings import PeriodicReadings
+from specclient.routing.periodic_readings import PeriodicReadings
 from specclient.telemetry.server_metrics import metrics_request
 
 __all__ = ["ReplicaDiscovery", "addresses_of", "ray_replicas"]

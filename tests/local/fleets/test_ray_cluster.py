@@ -221,9 +221,22 @@ def test_an_interpreter_without_ray_is_named(local: LocalCluster, tmp_path: Path
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # no installed packages
     python.chmod(0o755)
+    said: list[str] = []
     with pytest.raises(EngineError, match=r"python has no Ray; name the interpreter of an environment"):
-        local.start(str(python), print)
+        local.start(str(python), said.append)
     assert local.running() is None
+    assert said == [], "nothing has been started"
+
+
+def test_a_program_that_is_no_interpreter_is_named(local: LocalCluster, tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho 'no such library' >&2\nexit 2\n")
+    program.chmod(0o755)
+    with pytest.raises(EngineError, match="python cannot be used: no such library"):
+        local.start(str(program), print)
+    program.write_bytes(b"\x00\x01")
+    with pytest.raises(EngineError, match="python cannot be run: Exec format error"):
+        local.start(str(program), print)
 
 
 def test_stop_works_while_another_program_deploys(cluster: StandInCluster, local: LocalCluster) -> None:

@@ -133,6 +133,19 @@ def test_one_probe_runs_at_a_time_and_its_result_closes_or_reopens_the_circuit(c
     assert not is_open(breaker)
 
 
+def test_a_failure_of_one_server_of_several_is_not_counted(clock: Clock) -> None:
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
+    for _ in range(9):
+        breaker.leave(breaker.enter("p/m"), DOWN, others_serve=True)
+        clock.seconds += 3.0
+    assert not is_open(breaker)
+    fail(breaker, clock, 5)
+    assert is_open(breaker)
+    clock.seconds += 31.0
+    breaker.leave(breaker.enter("p/m"), DOWN, others_serve=True)
+    assert breaker.enter("p/m").probe, "the failed probe told nothing of the others"
+
+
 def test_the_circuit_stays_open_as_long_as_the_failing_lasted_up_to_thirty_seconds(clock: Clock) -> None:
     breaker = CircuitBreaker(CircuitRule(), clock=clock)
     rests = []

@@ -199,7 +199,7 @@ async def test_an_unreadable_page_neither_delays_nor_breaks_a_call(page: Behavio
                 assert answer.choices[0].message.content
             await wait_until(lambda: metrics_requests(server))
             assert client.core.shared.estimates.load("vllm/m-small") is None
-            (read,) = client.core.shared.polls._pages.values()
+            (read,) = client.core.shared.polls._readings._readings.values()
         assert len(metrics_requests(server)) == 1
         assert read.failures == (page is not hang), "a hanging reading is cancelled with the client"
     assert asyncio.all_tasks() == before
@@ -261,7 +261,7 @@ async def test_readings_have_jittered_intervals_that_grow_with_failures() -> Non
             waits = []
             for count in range(1, 12):
                 reads.call_routed(core.pipeline.router, core.pipeline.transport)
-                (page,) = reads._pages.values()
+                (page,) = reads._readings._readings.values()
                 assert page.task is not None
                 await page.task
                 assert len(metrics_requests(server)) == count

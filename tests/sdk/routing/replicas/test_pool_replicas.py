@@ -12,8 +12,9 @@ from gateway_server import Served
 from loopback_server import reply, reset
 from replica_server import ReplicaServer
 
-from specclient import AsyncOpenAI, OpenAI
+from specclient import AsyncOpenAI, InternalServerError, OpenAI
 from specclient.config import Settings
+from specclient.errors import CircuitOpenError
 from specclient.routing.pools.pool_speed import PoolSample
 from specclient.routing.replicas.pool_replicas import PoolReplicas
 from specclient.routing.replicas.prefix_index import PrefixIndex
@@ -22,6 +23,8 @@ from specclient.routing.replicas.replica_chooser import ReplicaChooser
 
 SYSTEM = {"role": "system", "content": "Answer in one sentence. " * 60}
 MODEL = "big/main"
+DIED = reply(500, {"error": {"message": "the engine has died"}})
+CIRCUIT = {"failures": 2, "lasting_s": 0, "rest_s": 60}
 
 
 @pytest.fixture
@@ -30,10 +33,10 @@ def servers() -> Iterator[list[ReplicaServer]]:
         yield [stack.enter_context(ReplicaServer()) for _ in range(3)]
 
 
-def settings_of(servers: list[ReplicaServer], **more: Any) -> Settings:
+def settings_of(servers: list[ReplicaServer], circuit: Any = False, **more: Any) -> Settings:
     pool = {"draft_length": 0, "urls": [f"{server.base_url}/" for server in servers]}
     fleet = {"path": "Qwen/Qwen3-8B", "pools": {"main": pool}, **more}
-    return Settings.model_validate({"fleets": {"big": fleet}, "circuit": False, "ledger": "off"})
+    return Settings.model_validate({"fleets": {"big": fleet}, "circuit": circuit, "ledger": "off"})
 
 
 def turns(user: int, count: int) -> list[dict[str, str]]:
@@ -93,7 +96,7 @@ async def test_a_busy_replica_is_left(servers: list[ReplicaServer]) -> None:
 
 @pytest.mark.parametrize("how", ["reset", "500"])
 def test_a_failed_attempt_goes_to_another_replica(servers: list[ReplicaServer], how: str) -> None:
-    failure = reset if how == "reset" else reply(500, {"error": {"message": "the engine has died"}})
+    failure = reset if how == "reset" else DIED
     with OpenAI(config=settings_of(servers), max_retries=2) as client:
         client.chat.completions.create(model=MODEL, messages=turns(1, 1))
         [home] = [server for server in servers if server.calls]
@@ -186,3 +189,37 @@ def test_addresses_that_come_and_go_take_no_more_memory_each_time() -> None:
     assert chooser.load(0) == 1, "the call is still in progress there"
     chooser.ended(choice)
     assert chooser.load(0) == 0
+
+
+def test_a_failing_replica_does_not_open_the_circuit_for_its_neighbours(servers: list[ReplicaServer]) -> None:
+    failing, *healthy = servers
+    failing.script(*[DIED] * 200)
+    with OpenAI(config=settings_of(servers, circuit=CIRCUIT), max_retries=0) as client:
+        chooser = client._core.shared.fleets.replicas("big", "main").chooser
+        chooser._replicas[1].own = chooser._replicas[2].own = 9  # so that it is preferred
+        failed = 0
+        for user in range(60):
+            chooser._replicas[0].closed_until = 0.0  # its rest has ended
+            try:
+                client.chat.completions.create(model=MODEL, messages=turns(user, 1))
+            except InternalServerError:
+                failed += 1
+    assert failed > 5
+    assert sum(len(server.calls) for server in healthy) == 60 - failed
+    assert len(failing.calls) == failed
+
+
+def test_the_circuit_of_a_pool_opens_when_all_replicas_fail(servers: list[ReplicaServer]) -> None:
+    for server in servers:
+        server.script(*[DIED] * 200)
+    with OpenAI(config=settings_of(servers, circuit=CIRCUIT), max_retries=0) as client:
+        for user in range(30):
+            try:
+                client.chat.completions.create(model=MODEL, messages=turns(user, 1))
+            except InternalServerError:
+                continue
+            except CircuitOpenError as error:
+                assert "big/main has failed 2 times" in str(error)  # noqa: PT017 - one of two kinds
+                break
+    assert all(server.calls for server in servers), "each has been tried"
+    assert sum(len(server.calls) for server in servers) < 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks, prompt_blocks
+from specclient.routing.replicas.prompt_blocks import BLOCK_BYTES, PromptBlocks, block_bytes, prompt_blocks
 from specclient.types import inference_methods
 from specclient.types.request import PerCallOptions, Request
 
@@ -72,3 +72,11 @@ def test_a_prompt_without_a_json_form_has_blocks_as_others_have() -> None:
     found = blocks_of(chat(LONG, "\ud800" + LONG))
     assert common(found, blocks_of(chat(LONG, "a"))) == 4
     assert len(found.hashes) > 8
+
+
+def test_short_contexts_have_smaller_blocks() -> None:
+    assert [block_bytes(context) for context in (None, 131072, 16384, 4096, 1024, 128)] == [
+        1024, 1024, 1024, 256, 64, 64
+    ]  # fmt: skip
+    found = prompt_blocks(Request(inference_methods.COMPLETION, "big/auto", {"prompt": LONG}), KEY, 64)
+    assert len(found.hashes) == found.size // 64 == 78

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+from functools import partial
 
 import pytest
 
-from specclient.routing.pools.periodic_readings import PeriodicReadings
+from specclient.routing.periodic_readings import PeriodicReadings
 
 
 @pytest.mark.anyio
@@ -73,3 +76,45 @@ async def test_many_pages_are_not_read_at_once() -> None:
         await asyncio.sleep(0)
         now += 0.5
     assert {second: seconds.count(second) for second in range(1, 20)} == dict.fromkeys(range(1, 20), 10)
+
+
+@pytest.mark.anyio
+async def test_only_the_readings_that_a_call_needs_are_started() -> None:
+    reads: list[str] = []
+    readings = PeriodicReadings("pages", 10.0, clock=lambda: 0.0)
+
+    async def read(name: str) -> None:
+        reads.append(name)
+
+    for name in ("a", "b"):
+        readings.add(name, partial(read, name))
+    readings.call_placed(["b"])
+    await asyncio.sleep(0)
+    assert reads == ["b"]
+
+
+@pytest.mark.anyio
+async def test_a_forked_child_does_not_wait_for_its_parents_reading() -> None:
+    reads: list[int] = []
+    readings = PeriodicReadings("a page", 10.0, clock=lambda: 0.0)
+
+    async def read() -> None:
+        reads.append(os.getpid())
+        await asyncio.sleep(9)
+
+    readings.add("page", read)
+    readings.call_placed()
+    await asyncio.sleep(0)
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            asyncio.events._set_running_loop(None)
+
+            async def call() -> None:
+                readings.call_placed()
+                await asyncio.sleep(0)
+
+            asyncio.new_event_loop().run_until_complete(call())
+        os._exit(0 if reads[-1] == os.getpid() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    await readings.aclose()

@@ -1,0 +1,376 @@
+"""Run the same calls on two real replicas of vLLM, one processor each, by draft length and placement.
+
+    python benchmarks/fleets/real_replicas.py TRACE ARM --python VLLM_PYTHON [--save FILE]
+    python benchmarks/fleets/real_replicas.py --table FILE
+    python benchmarks/fleets/real_replicas.py --draw FILE PICTURE.png
+
+TRACE is Mooncake's conversation trace, scaled to the context of the bundled pair (:mod:`real_load`). The
+target is the bundled one in the shape of 0.1 billion parameters (``benchmarks/inflated.py``), the draft the
+bundled one. ARM is ``fixed0``, ``fixed2`` or ``fixed5``, a fixed draft length with each call at the replica
+with the fewest calls in progress, or ``placed``: the draft length follows the requests of a step, and calls
+are placed by :mod:`specclient.routing.replicas`, which knows nothing at the start. ``placed0``, ``placed2``
+and ``placed5`` are placed calls with a fixed length, ``lengths`` the lengths by load without the placement.
+Prefix caching is on in all arms. A call's time is from its planned arrival to its last token. Answers are
+greedy and have a fixed number of tokens, so that all arms do equal work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import shlex
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from real_load import BLOCK, CONTEXT, PHASES, Call, load_of
+
+from specclient import AsyncOpenAI, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLED = ROOT / "local" / "specclient_local" / "bundled"
+#: Draft lengths from so many requests of a step on, for arms whose length follows the load.
+LENGTHS = {1: 5, 3: 2, 13: 0}
+ARMS = ("fixed0", "fixed2", "fixed5", "placed", "placed0", "placed2", "placed5", "lengths")
+#: Blocks of a replica's cache: 24 mean prompts, as in the simulation, and requests at a time.
+CACHE_BLOCKS, SLOTS = 320, 32
+_START_S, _STOP_S = 240.0, 10.0
+#: Requests at a time of the warm-up.
+_WARM = (1, 4, 12)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The times and tokens of one call, seconds after its planned arrival."""
+
+    phase: str
+    first_s: float
+    total_s: float
+    prompt: int
+    cached: int
+    tokens: int
+    replica: str
+
+
+def schedule(arm: str) -> dict[int, int]:
+    """Return the draft lengths of an arm, by the least number of requests of a step."""
+    length = arm.removeprefix("fixed").removeprefix("placed")
+    return {1: int(length)} if length.isdigit() else LENGTHS
+
+
+def command(python: str, target: Path, port: int, arm: str, more: Sequence[str]) -> list[str]:
+    """Return the command of a replica."""
+    lengths = schedule(arm)
+    longest = max(lengths.values())
+    words = [
+        python, str(Path(python).with_name("vllm")), "serve", str(target), "--host", "127.0.0.1",
+        "--port", str(port), "--served-model-name", "main", "--dtype", "bfloat16",
+        "--max-model-len", str(CONTEXT), "--max-num-seqs", str(SLOTS), "--enforce-eager",
+        "--block-size", str(BLOCK), "--num-gpu-blocks-override", str(CACHE_BLOCKS),
+        "--enable-prefix-caching", "--enable-prompt-tokens-details", "--disable-uvicorn-access-log", *more,
+    ]  # fmt: skip
+    if not longest:
+        return words
+    speculation: dict[str, Any] = {
+        "method": "draft_model", "model": str(BUNDLED / "draft"), "num_speculative_tokens": longest,
+    }  # fmt: skip
+    if len(lengths) > 1:
+        ends = [*(start - 1 for start in [*lengths][1:]), SLOTS]
+        speculation["num_speculative_tokens_per_batch_size"] = [
+            [start, end, length] for (start, length), end in zip(lengths.items(), ends, strict=True)
+        ]
+    return [*words, "--speculative-config", json.dumps(speculation)]
+
+
+@contextlib.contextmanager
+def replicas(given: argparse.Namespace, target: Path) -> Iterator[list[str]]:
+    """Run two replicas, each on a processor of its own; yield their base URLs once they answer."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_NO_USAGE_STATS": "1",
+    }  # fmt: skip
+    environment.pop("PYTHONPATH", None)
+    processes, urls = [], []
+    try:
+        for number in range(2):
+            port = _free_port()
+            words = command(given.python, target, port, given.arm, shlex.split(given.arguments))
+            prefix = shlex.split(given.prefix.format(core=cores[number % len(cores)]))
+            log = Path(given.logs) / f"replica{number}.log"
+            with log.open("w", encoding="utf-8") as output:
+                processes.append(
+                    subprocess.Popen(
+                        [*prefix, *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                        env=environment, cwd=given.logs, start_new_session=True,
+                    )
+                )  # fmt: skip
+            urls.append(f"http://127.0.0.1:{port}/v1")
+        end = time.monotonic() + _START_S
+        while not all(map(_answers, urls)):
+            if time.monotonic() > end or any(each.poll() is not None for each in processes):
+                raise SystemExit(f"the replicas do not answer; see {given.logs}")
+            time.sleep(0.25)
+        yield urls
+    finally:
+        for signals, seconds in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, 1.0)):
+            for each in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(each.pid, signals)
+            for each in processes:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    each.wait(seconds)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _answers(url: str) -> bool:
+    import urllib.request  # noqa: PLC0415 - here alone
+
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/models", timeout=2):
+        return True
+    return False
+
+
+def settings_of(urls: Sequence[str]) -> Settings:
+    """Return the fleet of both replicas, and each replica as a provider."""
+    providers = {f"r{number}": {"base_url": url} for number, url in enumerate(urls)}
+    lengths = {"draft_length": 0, "urls": list(urls)}
+    fleet = {"path": "bundled:target", "context": CONTEXT, "pools": {"main": lengths}}
+    return Settings.model_validate({"providers": providers, "fleets": {"big": fleet}, "ledger": "off"})
+
+
+class Driver:
+    """Sends the calls, and notes their outcomes.
+
+    Args:
+        client: knows the fleet, and each replica as a provider.
+        placed: whether the fleet places calls; else they go to the replica with the fewest in progress.
+    """
+
+    def __init__(self, client: AsyncOpenAI, *, placed: bool) -> None:
+        self._client = client
+        self._placed = placed
+        self._in_progress = [0, 0]
+        self._last = [0.0, 0.0]
+        self.outcomes: list[Outcome] = []
+
+    async def warm_up(self) -> None:
+        """Let both replicas serve prompts that no call has."""
+        dice = itertools.count(1)
+        for count in _WARM:
+            calls = [
+                self._send(f"r{replica}/main", [next(dice) * 7 % 4000 + 2] * (60 * 2 ** (each % 4)), 16)
+                for replica in (0, 1)
+                for each in range(count)
+            ]
+            await asyncio.gather(*calls)
+
+    async def run(self, calls: Sequence[Call]) -> None:
+        """Send the calls at their times, and wait for the last one."""
+        begun = time.perf_counter()
+        tasks = []
+        for call in calls:
+            await asyncio.sleep(max(begun + call.at - time.perf_counter(), 0.0))
+            tasks.append(asyncio.create_task(self._call(call, begun + call.at)))
+        await asyncio.gather(*tasks)
+
+    async def _call(self, call: Call, planned: float) -> None:
+        if self._placed:
+            model, replica = "big/main", 0
+        else:
+            replica = min((0, 1), key=lambda each: (self._in_progress[each], self._last[each]))
+            model = f"r{replica}/main"
+            self._last[replica] = time.perf_counter()
+        self._in_progress[replica] += 1
+        try:
+            first, ended, usage = await self._send(model, call.prompt, call.tokens)
+        finally:
+            self._in_progress[replica] -= 1
+        details = usage.prompt_tokens_details
+        cached = 0 if details is None else details.cached_tokens or 0
+        assert usage.completion_tokens == call.tokens
+        self.outcomes.append(
+            Outcome(
+                call.phase, first - planned, ended - planned, usage.prompt_tokens, cached, call.tokens, model
+            )
+        )
+
+    async def _send(self, model: str, prompt: Sequence[int], tokens: int) -> tuple[float, float, Any]:
+        """Return when the first token and the end came, and the usage."""
+        first, usage = 0.0, None
+        stream = await self._client.completions.create(
+            model=model, prompt=list(prompt), max_tokens=tokens, temperature=0, stream=True,
+            stream_options={"include_usage": True}, extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        async for chunk in stream:
+            if chunk.choices and not first:
+                first = time.perf_counter()
+            usage = chunk.usage or usage
+        return first, time.perf_counter(), usage
+
+
+def counters(urls: Sequence[str]) -> dict[str, float]:
+    """Return the sums of the replicas' counters of speculation and of the prefix cache."""
+    import urllib.request  # noqa: PLC0415 - as above
+
+    names = ("spec_decode_num_drafts", "spec_decode_num_draft_tokens", "spec_decode_num_accepted_tokens",
+             "prefix_cache_queries", "prefix_cache_hits", "generation_tokens")  # fmt: skip
+    found = dict.fromkeys(names, 0.0)
+    for url in urls:
+        with urllib.request.urlopen(url.removesuffix("/v1") + "/metrics", timeout=10) as page:
+            lines = page.read().decode().splitlines()
+        for name, line in itertools.product(names, lines):
+            if line.startswith((f"vllm:{name}_total{{", f"vllm:{name}_total ")):
+                found[name] += float(line.rpartition(" ")[2])
+    return found
+
+
+def figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the figures of some calls."""
+    totals, firsts = sorted(each.total_s for each in outcomes), [each.first_s for each in outcomes]
+    return {
+        "calls": len(outcomes),
+        "mean_s": statistics.mean(totals),
+        "median_s": statistics.median(totals),
+        "p99_s": totals[min(int(len(totals) * 0.99), len(totals) - 1)],
+        "ttft_s": statistics.mean(firsts),
+        "hit_rate": sum(each.cached for each in outcomes) / sum(each.prompt for each in outcomes),
+    }
+
+
+async def measured(given: argparse.Namespace, urls: Sequence[str], calls: Sequence[Call]) -> dict[str, Any]:
+    """Return the figures of an arm."""
+    async with AsyncOpenAI(config=settings_of(urls), max_retries=0) as client:
+        driver = Driver(client, placed=given.arm.startswith("placed"))
+        await driver.warm_up()
+        before, processor = counters(urls), time.process_time()
+        begun = time.perf_counter()
+        await driver.run(calls)
+        took = time.perf_counter() - begun
+    after = counters(urls)
+    used = {name: after[name] - before[name] for name in after}
+    accepted = used["spec_decode_num_accepted_tokens"]
+    phases = {
+        phase.name: figures([each for each in driver.outcomes if each.phase == phase.name])
+        for phase in PHASES
+    }
+    return {
+        "whole": figures(driver.outcomes), **phases, "took_s": took,
+        "client_processor_s": time.process_time() - processor,
+        "acceptance": accepted / max(used["spec_decode_num_draft_tokens"], 1),
+        "tokens_per_draft": 1 + accepted / max(used["spec_decode_num_drafts"], 1),
+        "server_hit_rate": used["prefix_cache_hits"] / max(used["prefix_cache_queries"], 1),
+        "generated": used["generation_tokens"],
+    }  # fmt: skip
+
+
+def table(arms: dict[str, Any]) -> str:
+    """Return the arms' figures as a table."""
+    parts = [phase.name for phase in PHASES] + ["whole"]
+    lines = [
+        "arm        " + "".join(f"{part + ' mean/median/p99 s':>30}" for part in parts) + "   hit  accepted"
+    ]
+    for arm, found in arms.items():
+        cells = [
+            f"{found[p]['mean_s']:.3f} / {found[p]['median_s']:.3f} / {found[p]['p99_s']:.2f}" for p in parts
+        ]
+        tail = f"{found['whole']['hit_rate']:6.3f}{found['acceptance']:8.3f}"
+        lines.append(f"{arm:11}" + "".join(f"{cell:>30}" for cell in cells) + tail)
+    return "\n".join(lines)
+
+
+def draw(arms: dict[str, Any], picture: Path) -> None:
+    """Draw mean times by phase."""
+    import matplotlib.pyplot as plt  # noqa: PLC0415 - the times of --help
+
+    parts = [phase.name for phase in PHASES] + ["whole"]
+    figure, axes = plt.subplots(figsize=(7.2, 3.4), layout="constrained")
+    width = 0.8 / len(arms)
+    for number, (arm, found) in enumerate(arms.items()):
+        places = [place + (number - (len(arms) - 1) / 2) * width for place in range(len(parts))]
+        axes.bar(places, [found[part]["mean_s"] for part in parts], width, label=arm)
+    axes.set_xticks(range(len(parts)), [f"{part} load" if part != "whole" else "whole run" for part in parts])
+    axes.set_ylabel("mean seconds of a call")
+    axes.legend()
+    figure.savefig(picture, dpi=120)
+
+
+def main() -> None:
+    """Run one arm, or show the results."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("trace", type=Path, nargs="?")
+    parser.add_argument("arm", choices=ARMS, nargs="?")
+    parser.add_argument(
+        "--python", default=sys.executable, help="the interpreter of the environment with vLLM"
+    )
+    parser.add_argument("--seconds", type=float, default=150.0, help="of the arrivals")
+    parser.add_argument("--pace", type=float, default=1.0, help="factor of the phases' rates")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--target", type=Path, help="an inflated target; by default it is made anew")
+    parser.add_argument(
+        "--prefix", default="taskset -c {core}", help="of a replica's command; {core} is replaced"
+    )
+    parser.add_argument("--arguments", default="", help="further words of a replica's command")
+    parser.add_argument("--logs", default=tempfile.gettempdir(), help="the folder of the replicas' logs")
+    parser.add_argument("--save", type=Path, help="a JSON file, to which the arm is added")
+    parser.add_argument("--table", type=Path)
+    parser.add_argument("--draw", nargs=2, type=Path)
+    given = parser.parse_args()
+    if given.table is not None:
+        print(table(json.loads(given.table.read_text(encoding="utf-8"))["arms"]))
+        return
+    if given.draw is not None:
+        draw(json.loads(given.draw[0].read_text(encoding="utf-8"))["arms"], given.draw[1])
+        return
+    if given.trace is None or given.arm is None:
+        parser.error("TRACE and ARM are needed")
+    with tempfile.TemporaryDirectory() as folder:
+        target = given.target
+        if target is None:
+            sys.path.insert(0, str(ROOT / "benchmarks"))
+            from inflated import SHAPES, inflate  # type: ignore[import-not-found]  # noqa: PLC0415 - imports torch
+
+            target = inflate(BUNDLED / "target", Path(folder) / "target", SHAPES["0.1B"])
+        calls = load_of(
+            given.trace,
+            BUNDLED / "target" / "tokenizer.json",
+            seconds=given.seconds,
+            pace=given.pace,
+            seed=given.seed,
+        )
+        begun = time.monotonic()
+        with replicas(given, target) as urls:
+            print(
+                f"{given.arm}: ready after {time.monotonic() - begun:.0f} s; {len(calls)} calls", flush=True
+            )
+            found = asyncio.run(measured(given, urls, calls))
+    print(table({given.arm: found}))
+    print(json.dumps({key: value for key, value in found.items() if not isinstance(value, dict)}))
+    if given.save is not None:
+        saved = json.loads(given.save.read_text(encoding="utf-8")) if given.save.exists() else {"arms": {}}
+        saved["arms"][given.arm] = {**found, "seconds": given.seconds, "pace": given.pace}
+        given.save.write_text(json.dumps(saved, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
