@@ -226,7 +226,8 @@ class DeviceSpeculator(Speculator):
             for entry, _ in own:
                 sequence = entry.sequence
                 room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
-                if length and room > 0:
+                room = self._prompts.room(sequence, min(length, room)) if length and room > 0 else 0
+                if room > 0:
                     entry.depth = self._draft_depth(sequence, chain(min(length, room)))
                 found.add(sequence.id)
         return found

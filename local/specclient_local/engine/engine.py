@@ -87,6 +87,8 @@ class Engine:
         threads: int | None = None,
         prefix_cache: bool | Literal["owner"] = True,
         graphs: Literal["auto", "on", "off"] = "auto",
+        kv_cache: Literal["contiguous", "paged"] = "contiguous",
+        cache_tokens: int | None = None,
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         adapters: Mapping[str, Any] | Seq[Any] | None = None,
         tensor_parallel: int = 1,
@@ -133,6 +135,8 @@ class Engine:
             "threads": threads,
             "prefix_cache": prefix_cache,
             "graphs": graphs,
+            "kv_cache": kv_cache,
+            "cache_tokens": cache_tokens,
             "adapters": adapters,
             "tensor_parallel": tensor_parallel,
         }

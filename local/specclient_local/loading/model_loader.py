@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
+from torch import Tensor
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
@@ -16,9 +17,10 @@ from specclient_local.model.checkpoint_files import is_gguf, read_json
 from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
-from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder import ForwardPasses, TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import parallel_devices, resolve_device
+from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.families import families
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.layer_weights import LayerChanges
@@ -40,6 +42,7 @@ class ModelPlacement:
         dtype, device, quantize, runner, graphs, tensor_parallel: see
             :class:`specclient_local.loading.options.EngineOptions`.
         adapters: folders of LoRA adapters by number; None where this model has none.
+        pages: number of pages of its cache; None for one with a place for each position of each slot.
     """
 
     dtype: str = "float32"
@@ -49,6 +52,7 @@ class ModelPlacement:
     graphs: str = "auto"
     tensor_parallel: int = 1
     adapters: tuple[Path | None, ...] = ()
+    pages: int | None = None
 
     @property
     def adapted(self) -> bool:
@@ -262,6 +266,7 @@ def _own_runner(
             exact=exact,
             most=max_shared_rows(slots),
             adapters=_adapters(config, placed, device),
+            passes=None if placed.pages is None else _eager_passes(slots, exact=exact),
             rounded_to=rounded_to,
         )
         release_free_memory()
@@ -269,11 +274,21 @@ def _own_runner(
             placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
         )
         if taps:
-            kind = StaticHiddenRunner if static else HiddenStateRunner
-            return kind(decoder, weights, slots, context, taps)
+            if static:
+                return StaticHiddenRunner(decoder, weights, slots, context, taps, pages=placed.pages)
+            return HiddenStateRunner(decoder, weights, slots, context, taps)
         if static:
-            return StaticRunner(decoder, weights, slots, context)
+            return StaticRunner(decoder, weights, slots, context, pages=placed.pages)
         return DecoderRunner(decoder, slots, context)
+
+
+def _eager_passes(
+    slots: int, *, exact: bool
+) -> Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses]:
+    """Return what makes passes by PyTorch: compiled ones do not read pages."""
+    return lambda config, weights, turns: EagerPasses(
+        config, weights, turns, exact=exact, most=max_shared_rows(slots)
+    )
 
 
 def _weights(

@@ -14,6 +14,7 @@ from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.paged_cache import PagedKVCache
 from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput, shared_passes
 from specclient_local.model.pass_spans import PassSpan, wanted_rows
 from specclient_local.model.recurrent_states import slot_states
@@ -37,6 +38,7 @@ class DecoderRunner:
         slots: number of sequences that it holds at once.
         context: number of positions that a slot can hold.
         spare: additional cache positions for passes that pad their rows.
+        pages: number of pages of the cache; None for one with a place for each position of each slot.
 
     Attributes:
         shared: maximum rows of a pass that several slots share.
@@ -47,11 +49,20 @@ class DecoderRunner:
         sliding_mask: as ``causal`` for layers with a sliding window, or None.
     """
 
-    def __init__(self, decoder: TransformerDecoder, slots: int, context: int, spare: int = 0) -> None:
+    def __init__(
+        self,
+        decoder: TransformerDecoder,
+        slots: int,
+        context: int,
+        spare: int = 0,
+        *,
+        pages: int | None = None,
+    ) -> None:
         self.decoder = decoder
         self.context = context
         self.shared = max_shared_rows(slots)
-        self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
+        shape = decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device
+        self.cache = KVCache(*shape) if pages is None else PagedKVCache(*shape, pages=pages)
         self.device = decoder.embedding.device
         self.adapters: list[int | None] = [None] * slots
         self.recurrent_states = slot_states(decoder.config, slots, self.device)
@@ -102,6 +113,10 @@ class DecoderRunner:
     def length(self, slot: int) -> int:
         """Return the number of positions of a slot that are in use."""
         return self.cache.lengths[slot]
+
+    def reserve(self, slot: int, end: int) -> int:
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
+        return self.cache.reserve(slot, end)
 
     def unmoved_length(self, slot: int) -> int:
         """Return the number of leading positions whose rows were computed at that position, not moved
@@ -220,6 +235,8 @@ class DecoderRunner:
 
     def _laid_out(self, parts: Sequence[SlotInput]) -> tuple[list[int], list[int], list[PassSpan]]:
         """Return the tokens, positions and spans of a pass."""
+        lengths = self.cache.lengths
+        self.cache.prepare((part.slot, lengths[part.slot] + part.rows) for part in parts)
         spans: list[PassSpan] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -342,6 +359,7 @@ class DecoderRunner:
         """Treat a free slot's first positions as in use, for timing: the cost does not depend on the
         values.
         """
+        self.cache.prepare([(slot, length)])
         self.cache.lengths[slot] = length
         if self.recurrent_states is not None:
             self.recurrent_states[slot].assumed = True

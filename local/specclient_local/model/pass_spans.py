@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from specclient_local.model.kv_cache import SlotRows
+from specclient_local.model.kv_cache import PagedRows, SlotRows
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.recurrent_states import SlotStates
 
@@ -18,7 +18,7 @@ class PassSpan:
 
     Attributes:
         rows: their indices in the pass.
-        cache: the request's cache, ``[2 KV, capacity, D]`` per layer.
+        cache: the request's cache by layer, ``[2 KV, capacity, D]`` each, or in pages.
         start: first free cache position, from which keys and values are written.
         mask: ``[N, L]`` additive, 0 or -inf, over the first L cache positions; L is a multiple of
             ``POSITION_BLOCK``.
@@ -29,7 +29,7 @@ class PassSpan:
     """
 
     rows: slice
-    cache: SlotRows
+    cache: SlotRows | PagedRows
     start: int
     mask: Tensor
     open: int

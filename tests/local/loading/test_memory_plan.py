@@ -242,7 +242,7 @@ def test_planned_bytes_of_heads_equal_those_of_loaded_ones(checkpoint, tmp_path,
     _, drafter = drafter_for_heads(runner, heads)
     assert (target.caches(3, 100), states.caches(3, 100)) == (
         runner.cache.rows.nbytes,
-        runner._features.nbytes,
+        runner._features.rows.nbytes,
     )
     unused = ("embed_tokens.weight",) if kind == "eagle" else ()
     tensors = load_file(next(heads.glob("*.safetensors")))

@@ -160,6 +160,7 @@ class DeviceRounds:
             cuts=any(cuts(request.params) for request in requests),
             block=any(map(_verifies_block, requests)),
         )
+        self.target.cache.prepare((each.slot, each.start + each.depth + 1) for each in requests)
         by_row = {seats.rows[request.slot]: request for request in requests}
         # Padding rows write behind the context, and their results are not read.
         idle = DeviceRoundRequest(0, (0,), self.target.context, 0, _GREEDY)
@@ -206,7 +207,7 @@ class DeviceRounds:
             context=self.target.context,
             first=shape.first,
         )
-        model, cache = self.target.dense, self.target.cache.rows
+        model, cache = self.target.dense, self.target.cache
         logits = model.logits(model.hidden(ids, model.tables(layout, cache), cache, self.target.states))
         if shape.draws:
             p, largest = model.ops.probabilities(logits, batch.shaping)
