@@ -134,7 +134,8 @@ def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOption
     if not isinstance(target, StaticRunner):
         return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
     own = DeviceSpeculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    own.record_common(drafters.default)
+    with target.cache.borrowed():
+        own.record_common(drafters.default)
     return own
 
 

@@ -56,14 +56,9 @@ class DeviceMemoryPlan:
 
     @property
     def max_cache_tokens(self) -> int | None:
-        """Positions, in whole pages, that pages have room for with these slots; None where the memory is
-        unknown. More than all slots can use are possible.
-        """
-        if self.memory is None:
-            return None
-        per_page = PAGE * sum(model.kv_per_token for model in self.models if model.paged)
-        left = self.memory - self._total(self.slots, self.context, 0)
-        return max(0, left // per_page) * PAGE if per_page else 0
+        """Positions in pages for which memory has room, maybe more than slots can use; None where unknown."""
+        pages = self._fitting_pages(self.slots, self.context)
+        return None if pages is None else pages * PAGE
 
     @property
     def cache_tokens(self) -> int:
@@ -84,6 +79,12 @@ class DeviceMemoryPlan:
     def caches(self) -> int:
         """Bytes of the keys and values of all slots."""
         return self._caches(self.slots, self.context, self._tokens(self.slots, self.context))
+
+    def cache_of(self, model: ModelMemory) -> int:
+        """Return the bytes of one model's keys and values of all slots."""
+        if model.paged:
+            return model.pages(self.slots, self.cache_tokens)
+        return model.caches(self.slots, self.context)
 
     @property
     def total(self) -> int:
@@ -171,11 +172,14 @@ class DeviceMemoryPlan:
         full = page_count(context + PADDING_POSITIONS)
         if self.tokens is not None:
             return max(full, page_count(self.tokens)) * PAGE
-        wanted = slots * full
-        if self.memory is not None:
-            per_page = PAGE * sum(model.kv_per_token for model in self.models if model.paged)
-            wanted = min(wanted, (self.memory - self._total(slots, context, 0)) // per_page)
-        return max(full, wanted) * PAGE
+        fitting = self._fitting_pages(slots, context)
+        return max(full, slots * full if fitting is None else min(slots * full, fitting)) * PAGE
+
+    def _fitting_pages(self, slots: int, context: int) -> int | None:
+        per_page = PAGE * sum(model.kv_per_token for model in self.models if model.paged)
+        if self.memory is None or not per_page:
+            return None
+        return max(0, self.memory - self._total(slots, context, 0)) // per_page
 
     def _caches(self, slots: int, context: int, tokens: int) -> int:
         return sum(

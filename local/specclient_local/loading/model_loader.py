@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import torch
-from torch import Tensor
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
@@ -17,7 +17,7 @@ from specclient_local.model.checkpoint_files import is_gguf, read_json
 from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_hidden_runner import StaticHiddenRunner
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
-from specclient_local.model.decoder import ForwardPasses, TransformerDecoder
+from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.eager_passes import EagerPasses
@@ -259,14 +259,16 @@ def _own_runner(
         )
     with torch.inference_mode():
         weights, rounded_to = _weights(folder, config, placed, device)
+        most = max_shared_rows(slots)  # compiled passes do not read pages
+        passes = None if placed.pages is None else partial(EagerPasses, exact=exact, most=most)
         decoder = TransformerDecoder(
             config,
             weights,
             context,
             exact=exact,
-            most=max_shared_rows(slots),
+            most=most,
             adapters=_adapters(config, placed, device),
-            passes=None if placed.pages is None else _eager_passes(slots, exact=exact),
+            passes=passes,
             rounded_to=rounded_to,
         )
         release_free_memory()
@@ -280,15 +282,6 @@ def _own_runner(
         if static:
             return StaticRunner(decoder, weights, slots, context, pages=placed.pages)
         return DecoderRunner(decoder, slots, context)
-
-
-def _eager_passes(
-    slots: int, *, exact: bool
-) -> Callable[[DecoderConfig, DecoderWeights, Tensor], ForwardPasses]:
-    """Return what makes passes by PyTorch: compiled ones do not read pages."""
-    return lambda config, weights, turns: EagerPasses(
-        config, weights, turns, exact=exact, most=max_shared_rows(slots)
-    )
 
 
 def _weights(

@@ -6,6 +6,7 @@ import ctypes
 import math
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import Protocol
 
@@ -99,6 +100,10 @@ class KVCache:
 
     def prepare(self, ends: Iterable[tuple[int, int]]) -> None:
         """Make a pass possible that writes positions before an end in each slot; pairs of slot and end."""
+
+    def borrowed(self) -> AbstractContextManager[None]:
+        """Return a context in which passes of free slots can be timed at any length."""
+        return nullcontext()
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget all positions from ``length`` on."""

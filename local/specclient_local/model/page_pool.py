@@ -51,6 +51,11 @@ class PagePool:
         return len(self._free) + self._idle
 
     @property
+    def free(self) -> int:
+        """Number of pages that neither slots hold nor prefixes need."""
+        return len(self._free)
+
+    @property
     def held(self) -> int:
         """Number of pages that slots hold, shared ones counted once."""
         return self.pages - self.available
@@ -163,6 +168,12 @@ class PagePool:
             if not self._holders[page - self._first]:
                 self._idle -= 1
                 self._free.append(page)
+
+    def unstore_all(self) -> None:
+        """Undo all calls of :meth:`store`."""
+        for page, stored in enumerate(self._stored, self._first):
+            if stored:
+                self.unstore(page)
 
     def _need(self, slot: int) -> int:
         """Return the most pages that a slot's request can still need."""

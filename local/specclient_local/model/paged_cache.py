@@ -11,7 +11,8 @@ its own positions need, and equal prefixes of prompts are stored once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -72,7 +73,7 @@ class PagedKVCache(KVCache):
         self.pool = PagePool(pages, slots, first=slots)
         self._host = np.arange(slots, dtype=np.int32)[:, None].repeat(self._width, axis=1)
         self.table = torch.tensor(self._host, device=self.rows.device)
-        self._changed = False
+        self._changed = self._borrowed = False
         self._layers = [
             [_LayerOfSlot(layer, self, slot) for layer in self.rows.unbind()] for slot in range(slots)
         ]
@@ -111,13 +112,35 @@ class PagedKVCache(KVCache):
         Raises:
             EngineError: the slots hold all pages.
         """
-        for slot, end in ends:
+        for slot, end in () if self._borrowed else ends:
             missing = page_count(min(end, self.capacity)) - len(self.pool.pages_of(slot))
             if missing > 0:
                 self.take(slot, missing)
         if self._changed:
             self.table.copy_(torch.from_numpy(self._host), non_blocking=True)
             self._changed = False
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """Let all slots use all pages in turn, to time passes at lengths for which there are too few pages.
+
+        What is written is overwritten by other slots, so no request may run.
+
+        Raises:
+            RuntimeError: slots hold pages, or prefixes are stored.
+        """
+        pool = self.pool
+        if pool.free < pool.pages:
+            raise RuntimeError(f"{pool.pages - pool.free} of {pool.pages} pages are in use")
+        slots = len(self._host)
+        turns = np.arange(self._host.size, dtype=np.int32) % pool.pages + slots
+        self._host[:] = turns.reshape(self._host.shape)
+        self._changed = self._borrowed = True
+        try:
+            yield
+        finally:
+            self._host[:] = np.arange(slots, dtype=np.int32)[:, None]
+            self._changed, self._borrowed = True, False
 
     @torch.inference_mode()
     def take(self, slot: int, count: int) -> None:

@@ -75,6 +75,7 @@ class PagedPrefixCache:
             raise ValueError(f"a granularity of {self._grain} rows is no multiple of a page's {PAGE}")
         self._chunks: OrderedDict[bytes, StoredChunk] = OrderedDict()
         self._held = [SlotPrompt() for _ in self._cache.lengths]
+        self._pool.unstore_all()  # what another one stored for the same runner
         self._pool.evict = self._evict
 
     @property
@@ -278,8 +279,8 @@ class PagedPrefixCache:
             begin = 0 if not held.stored else held.chunks[held.stored - 1][1]
             held.stored += 1
             pages = tuple(self._pool.pages_of(slot)[begin // PAGE : page_count(end)])
-            # A page of two chunks would be freed with the first: the other request computed it by itself.
-            if key not in self._chunks:
+            # Another request may have computed the same chunk at the same time; a borrowed page is nobody's.
+            if key not in self._chunks and len(pages) == page_count(end) - begin // PAGE:
                 self._chunks[key] = StoredChunk(pages, end, held.owner)
                 for page in pages:
                     self._pool.store(page)
