@@ -16,7 +16,7 @@ from specclient_local.model.cuda_graphs.device_ops import PassTables, TorchOps
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
 from specclient_local.model.cuda_graphs.triton_ops import TritonOps
 
-HEADS, SHARED, DIM, PAGE, WIDTH, SLOTS = 4, 2, 16, 64, 6, 5
+HEADS, SHARED, DIM, PAGE, WIDTH, SLOTS = 4, 2, 16, 64, 5, 4
 CAPACITY = PAGE * WIDTH
 torch.manual_seed(0)
 block_table = torch.randperm(SLOTS * WIDTH).view(SLOTS, WIDTH).int()
@@ -41,11 +41,10 @@ def mask_of(layout, window, dtype):
 
 
 def layouts():
-    for slots, starts in (([3], [70]), ([4, 0, 2], [3, 190, 64]), ([0, 1, 2, 3, 4], [9, 0, 255, 63, 300])):
+    for slots, starts, rows in (([3], [70], 1), ([3, 0, 2], [3, 190, 64], 5)):
         own = torch.tensor(slots), torch.tensor(starts)
-        for rows in (1, 5):
-            yield DensePassLayout.chain(*own, rows, CAPACITY, context=CAPACITY - 16, first=False)
-    yield DensePassLayout.prompt(torch.tensor([2]), torch.tensor([50]), 20, CAPACITY)
+        yield DensePassLayout.chain(*own, rows, CAPACITY, context=CAPACITY - 16, first=False)
+    yield DensePassLayout.prompt(torch.tensor([2]), torch.tensor([50]), 18, CAPACITY)
 
 
 for layout in layouts():
@@ -53,7 +52,7 @@ for layout in layouts():
     angles = torch.rand(batch, rows, 1, DIM // 2)
     qkv = torch.randn(batch * rows, (HEADS + 2 * SHARED) * DIM)
     kv = torch.randn(SLOTS, 2 * SHARED, CAPACITY, DIM)
-    for window in (None, 40):
+    for window in (None, 40) if layout.words is None else (None,):
         masks = mask_of(layout, None, qkv.dtype), mask_of(layout, window, qkv.dtype)
         places = layout.places.clamp(0, CAPACITY - 1)
         pages, offsets = page_places(block_table, layout.slots, layout.places, PAGE)
