@@ -88,7 +88,7 @@ class Watcher(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-PAGED = {"plain": 15, "given": 15, "draft": 15, "eagle": 19, "medusa": 19}
+PAGED = {"plain": 16, "given": 16, "draft": 16, "eagle": 19, "medusa": 19}
 """Operations that a round has in addition if the target's cache is in pages.
 
 They find the page of each row that is written, put each layer's pages in order, which kernels need not, and
