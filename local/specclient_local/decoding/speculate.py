@@ -44,6 +44,7 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
+from specclient_local.model.page_pool import PagePool
 from specclient_local.model.paged_prefix_cache import PagedPrefixCache
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.prefix_cache import PrefixSharing
@@ -97,9 +98,11 @@ class Speculator:
         return ("plain", *self.drafters)
 
     @property
-    def paged(self) -> bool:
-        """Whether requests share the pages of the target's cache, so that they may have to wait for some."""
-        return isinstance(self._prefixes, PagedPrefixCache)
+    def pages(self) -> PagePool | None:
+        """The pages of the target's cache, for some of which requests may wait; None if slots have their own
+        memory.
+        """
+        return self._prefixes.pool if isinstance(self._prefixes, PagedPrefixCache) else None
 
     def place(self, sequence: Sequence, free: Seq[int]) -> int | None:
         """See :meth:`PromptReader.place`."""

@@ -127,7 +127,7 @@ class Batch:
         """
         self._speculator.end(sequence)
         sequence.slide()
-        if self._speculator.paged:
+        if self._speculator.pages is not None:
             self.scheduler.place_again(sequence)
         else:
             self.scheduler.prefill_again(sequence)

@@ -171,6 +171,9 @@ class Engine:
     @property
     def cache_use(self) -> float:
         """The share of the KV cache that running requests occupy, from 0 to 1."""
+        pool = self._speculator.pages
+        if pool is not None:
+            return pool.held / pool.pages
         taken = sum(len(each.tokens) for each in tuple(self._worker.batch.scheduler.running))
         return min(taken / (self.slots * self.context), 1.0)
 

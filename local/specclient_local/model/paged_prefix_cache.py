@@ -65,18 +65,21 @@ class PagedPrefixCache:
         runner: the runner; whole multiples of its granularity are shared, and equal prompts.
         cache: the runner's cache.
         sharing: whose rows are shared; with ``none``, each prompt is read from its first token.
+
+    Attributes:
+        pool: the pages of the cache.
     """
 
     def __init__(self, runner: DecoderRunner, cache: PagedKVCache, sharing: PrefixSharing = "all") -> None:
-        self._runner, self._cache, self._pool = runner, cache, cache.pool
+        self._runner, self._cache, self.pool = runner, cache, cache.pool
         self._share, self._apart = sharing != "none", sharing == "owner"
         self._grain = runner.prefix_granularity
         if self._grain % PAGE:
             raise ValueError(f"a granularity of {self._grain} rows is no multiple of a page's {PAGE}")
         self._chunks: OrderedDict[bytes, StoredChunk] = OrderedDict()
         self._held = [SlotPrompt() for _ in self._cache.lengths]
-        self._pool.unstore_all()  # what another one stored for the same runner
-        self._pool.evict = self._evict
+        self.pool.unstore_all()  # what another one stored for the same runner
+        self.pool.evict = self._evict
 
     @property
     def stored(self) -> int:
@@ -109,14 +112,13 @@ class PagedPrefixCache:
         slot = free[-1]
         self._store_all()
         self._bind(slot, tokens, prompt, adapter, owner, alone=claim.alone)
-        self._pool.claim(slot, claim.age, page_count(max(claim.positions, prompt + 1)))
+        self.pool.claim(slot, claim.age, page_count(max(claim.positions, prompt + 1)))
         self._reuse(slot)
-        missing = page_count(prompt + 1) - len(self._pool.pages_of(slot))
-        if missing > 0 and not self._pool.safe(slot, missing):
+        missing = page_count(prompt + 1) - len(self.pool.pages_of(slot))  # at least the last token's
+        if not self.pool.safe(slot, missing):
             self._clear(slot)
             return None
-        if missing > 0:
-            self._cache.take(slot, missing)
+        self._cache.take(slot, missing)
         self._reuse_end(slot)
         return slot
 
@@ -200,7 +202,7 @@ class PagedPrefixCache:
         """Release a slot."""
         self._held[slot] = SlotPrompt()
         self._cache.truncate(slot, 0)
-        self._pool.unclaim(slot)
+        self.pool.unclaim(slot)
 
     def _keys(self, root: str, tokens: Sequence[int], prompt: int) -> Iterator[tuple[bytes, int]]:
         """Yield key and end of each chunk of a prompt: a hash of all tokens up to the chunk's end.
@@ -244,18 +246,18 @@ class PagedPrefixCache:
             return
         *whole, last = chunk.pages
         self._hold(slot, start // PAGE, whole)
-        cache.copy_page(last, self._pool.pages_of(slot)[end // PAGE])
+        cache.copy_page(last, self.pool.pages_of(slot)[end // PAGE])
         self._count(slot, chunk, start, end)
         self._touch(slot)
 
     def _hold(self, slot: int, first: int, pages: Sequence[int]) -> None:
         """Let a slot hold stored pages instead of its own, from its page ``first`` on."""
-        own = len(self._pool.pages_of(slot))
+        own = len(self.pool.pages_of(slot))
         for index, page in enumerate(pages, first):
             if index < own:
-                self._pool.exchange(slot, index, page)
+                self.pool.exchange(slot, index, page)
             else:
-                self._pool.share(slot, [page])
+                self.pool.share(slot, [page])
         self._cache.refresh(slot)
 
     def _count(self, slot: int, chunk: StoredChunk, start: int, end: int) -> None:
@@ -278,12 +280,12 @@ class PagedPrefixCache:
             key, end = held.chunks[held.stored]
             begin = 0 if not held.stored else held.chunks[held.stored - 1][1]
             held.stored += 1
-            pages = tuple(self._pool.pages_of(slot)[begin // PAGE : page_count(end)])
+            pages = tuple(self.pool.pages_of(slot)[begin // PAGE : page_count(end)])
             # Another request may have computed the same chunk at the same time; a borrowed page is nobody's.
             if key not in self._chunks and len(pages) == page_count(end) - begin // PAGE:
                 self._chunks[key] = StoredChunk(pages, end, held.owner)
                 for page in pages:
-                    self._pool.store(page)
+                    self.pool.store(page)
 
     def _touch(self, slot: int) -> None:
         """Mark the stored chunks of a slot's prompt as used, the last one first: it is evicted first."""
@@ -294,14 +296,14 @@ class PagedPrefixCache:
     def _evict(self) -> None:
         """Drop the least recently used chunk that frees a page."""
         for key, chunk in self._chunks.items():
-            if any(map(self._pool.is_idle, chunk.pages)):
+            if any(map(self.pool.is_idle, chunk.pages)):
                 self._drop(key)
                 return
 
     def _drop(self, key: bytes) -> None:
         """Forget a stored chunk."""
         for page in self._chunks.pop(key).pages:
-            self._pool.unstore(page)
+            self.pool.unstore(page)
 
 
 def prefix_cache_for(runner: ModelRunner, sharing: PrefixSharing) -> PrefixCache | PagedPrefixCache:

@@ -75,8 +75,16 @@ def answers(engine, requests, *, check=None):
     return [sink[-1].generation for sink in events], most
 
 
-def texts(generations: list[Generation]):
-    return [(each.token_ids, each.scored, each.logprobs) for each in generations]
+def check_equal(found: list[Generation], wanted: list[Generation]):
+    """Check that answers are equal.
+
+    The last bits of log-probabilities depend on the lengths of other drafts in a pass, which follow times.
+    """
+    assert [each.token_ids for each in found] == [each.token_ids for each in wanted]
+    for one, other in zip(found, wanted, strict=True):
+        for own, expected in zip(one.logprobs or (), other.logprobs or (), strict=True):
+            assert own.logprob == pytest.approx(expected.logprob, abs=1e-4)
+        assert one.scored == other.scored
 
 
 REQUESTS = [
@@ -104,8 +112,9 @@ def test_answers_are_those_of_a_contiguous_cache(models):
         found, _ = answers(engine, REQUESTS, check=check_writers)
         assert isinstance(engine.speculator.target.cache, PagedKVCache)
         assert isinstance(engine.speculator._prefixes, PagedPrefixCache)
+        assert engine.speculator.pages is pool_of(engine)
         assert pool_of(engine).held == 0
-    assert texts(found) == texts(wanted)
+    check_equal(found, wanted)
     assert sum(each.speculation.accepted or 0 for each in found) > 100
     greedy = [i for i, (_, own) in enumerate(REQUESTS) if "seed" not in own and own["max_tokens"] > 5]
     with engine_of(models, "contiguous", slots=1, prefix_cache=False) as engine:
@@ -128,6 +137,7 @@ def test_a_prefix_is_shared_by_its_pages(models):
         one, other = (pool.pages_of(each.cache_slot) for each in scheduler.ready)
         assert one[: 599 // PAGE] == other[: 599 // PAGE]
         assert one[599 // PAGE] != other[599 // PAGE]
+        assert engine.cache_use == pool.held / pool.pages > 0.2
         assert pool.held == len(set(one) | set(other)) < len(one) + len(other) - 8
         same = cache.rows[:, one[599 // PAGE], :, : 599 % PAGE]
         assert torch.equal(same, cache.rows[:, other[599 // PAGE], :, : 599 % PAGE])
@@ -222,7 +232,7 @@ def test_requests_wait_for_pages_and_get_their_answers(models, pages):
         assert most > pages - 4
         assert not pool._claims
         assert paused or pages > 13
-    assert texts(found) == texts(wanted)
+    check_equal(found, wanted)
 
 
 def test_numbers_that_are_not_finite_reach_no_other_request(models):

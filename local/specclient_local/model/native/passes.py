@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle_weights import EagleWeights
+from specclient_local.model.kv_cache import SlotRows
 from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import (
     GATES_PER_GROUP,
@@ -224,7 +225,9 @@ class NativePasses:
         self._pass_memory = (numbers, span_structs, [span.cache for span in spans])
         table.spans, table.span = len(spans), addressof(span_structs)
         table.wanted = rows if wanted is None else len(wanted)
-        table.capacity = spans[0].cache[0].shape[1]
+        first = spans[0].cache
+        assert isinstance(first, SlotRows)  # only such caches have compiled passes
+        table.capacity = first[0].shape[1]
         table.ids, table.positions = where, where + 8 * rows
         table.wanted_rows = None if wanted is None else where + 16 * rows
         table.logits = logits.data_ptr()
@@ -274,6 +277,7 @@ class NativePasses:
 
     def _span(self, span: PassSpan) -> SpanStruct:
         window = span.window_mask
+        assert isinstance(span.cache, SlotRows)
         return SpanStruct(
             span.rows.start,
             span.count,
