@@ -88,7 +88,7 @@ class PagedKVCache(KVCache):
         """See :class:`KVCache`."""
         return self.table
 
-    def views(self, slot: int) -> Sequence[_LayerOfSlot]:  # type: ignore[override]
+    def views(self, slot: int) -> Sequence[_LayerOfSlot]:
         """Return a slot's rows by layer."""
         return self._layers[slot]
 

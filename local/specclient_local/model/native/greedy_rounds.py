@@ -266,9 +266,9 @@ class _PreparedPass:
         self._positions[first : first + rows] = [*range(start, end)]
         span.first, span.rows, span.start, span.open, span.length = first, rows, start, start, length
         span.mask = self._causal - 4 * start
-        rows = cache.views(slot)
-        assert isinstance(rows, SlotRows)  # only such caches have compiled passes
-        span.cache = addressof(rows.addresses)
+        held = cache.views(slot)
+        assert isinstance(held, SlotRows)  # only such caches have compiled passes
+        span.cache = addressof(held.addresses)
         if self._features is not None:
             self._feature_rows[i:] = [self._features(slot, start, end)]
         return length
