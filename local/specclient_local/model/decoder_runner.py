@@ -16,7 +16,7 @@ from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.paged_cache import PagedKVCache
 from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput, shared_passes
-from specclient_local.model.pass_spans import PassSpan, wanted_rows
+from specclient_local.model.pass_spans import PassSpan, wanted_rows, within_window
 from specclient_local.model.recurrent_states import slot_states
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
@@ -260,9 +260,6 @@ class DecoderRunner:
         mask = torch.zeros(closed.shape, dtype=self.decoder.dtype).masked_fill_(closed, -torch.inf)
         return mask.to(self.device)
 
-    def _tensor(self, numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, device=self.device)
-
     def _span(self, part: SlotInput, first: int, positions: list[int]) -> PassSpan:
         """Return the span of an input's rows: cache rows and masks; append its positions to ``positions``."""
         start, rows = self.cache.lengths[part.slot], part.rows
@@ -291,7 +288,7 @@ class DecoderRunner:
             below = [root, *(root + depth for depth in part.tree.depths())]
             own = [*range(start, root), *below][-rows:]
             positions += own
-            sliding = self._below_window(mask, own, root, below)
+            sliding = None if self.window is None else within_window(mask, own, root, below, self.window)
         # All rows see the positions before this pass, except nodes that an earlier pass put into the cache.
         seen_by_all = min(start, end - len(part.tree))
         views, states = self.cache.views(part.slot), None
@@ -300,24 +297,6 @@ class DecoderRunner:
             states.begin(start, rows)
         adapter = self.adapters[part.slot]
         return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding, adapter, states)
-
-    def _below_window(
-        self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
-    ) -> Tensor | None:
-        """Return a mask ``[N, L]`` in which positions a window or more before each row are closed.
-
-        Args:
-            mask: ``[N, L]``.
-            own: ``[N]`` positions of the rows.
-            root: cache position of the tree's root; before it, positions and cache positions are equal.
-            below: positions of the root and the nodes, which differ from their cache positions in a tree.
-        """
-        if self.window is None:
-            return None
-        columns = torch.arange(mask.shape[1], device=self.device)
-        columns[root : root + len(below)] = self._tensor(list(below))
-        rows = self._tensor(list(own))
-        return mask.masked_fill(columns[None, :] <= rows[:, None] - self.window, -torch.inf)
 
     def time_passes(
         self,
