@@ -14,6 +14,8 @@ A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as t
 - ``grid``: pairs with acceptance rates of 0.6, 0.7 and 0.8, with 1 to 8 drafted tokens for 1 to 64 requests,
   sampled at temperature 1, compared with the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the measured
   acceptance α and draft cost c.
+- ``pages``: plain rounds, drafts and long prompts with the target's cache in pages, relative to a contiguous
+  one in the same run; and the requests that share a prefix which the same memory holds.
 - ``policy``: draft lengths that follow the measured costs and acceptance, as the engine chooses them,
   relative to plain rounds: the same pairs, and one with an acceptance of 0.3, for 1 to 64 requests.
 - ``peer``: the same pairs in transformers' plain and assisted generation, one request.
@@ -41,7 +43,7 @@ from synthetic import LLAMA_8B
 
 __all__ = ["STAGES", "TINY_PLAN", "Bench", "Results", "main", "theory"]
 
-STAGES = ("checks", "plain", "free", "batches", "eagle", "grid", "policy", "quantized", "peer")
+STAGES = ("checks", "plain", "free", "batches", "eagle", "pages", "grid", "policy", "quantized", "peer")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -8,6 +8,7 @@ import time
 import torch
 from gpu_heads import eagle_speculator
 from gpu_measures import Plan, Results, Row, bandwidth, machine, theory, timed, wait
+from gpu_pages import page_rows
 from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.round_entry import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
@@ -111,6 +112,11 @@ class Bench:
                         "speed_up_at_0.75": theory(EAGLE_ACCEPTANCE, depth, 0.0) / ratio,
                     },
                 )
+
+    def pages(self) -> None:
+        """Time rounds and prompts over pages, relative to a contiguous cache, in turns."""
+        for row in page_rows(self):
+            self.results.add("pages", row)
 
     def grid(self) -> None:
         """Time pairs with several acceptance rates, by draft length and batch size."""
@@ -288,6 +294,19 @@ class Bench:
             prediction=None if known is None else PredictionProgress(list(known)),
             slot=slot,
         )
+
+    def prefill_seconds(self, target: StaticRunner, tokens: int) -> float:
+        """Return the seconds of reading a prompt, the least of three."""
+        seconds: list[float] = []
+        for _ in range(3):
+            target.truncate(0, 0)
+            wait(self.plan)
+            begun = time.perf_counter()
+            target.prefill(0, [1] * tokens)
+            wait(self.plan)
+            seconds.append(time.perf_counter() - begun)
+        target.truncate(0, 0)
+        return min(seconds)
 
     def answer(self, count: int) -> list[int]:
         """Return the first prompt's greedy answer."""

@@ -5,7 +5,7 @@
 Every check is a process of its own with a time limit: an error that ends a process's use of the device ends
 that check alone. Results are written to ``gpu_checklist.json`` in the folder after every check; checks that
 have a result there are skipped with ``--resume``. ``--tiny`` runs everything with a small shape on the CPU.
-``gpu_layer_checks`` and ``gpu_round_checks`` have the checks.
+``gpu_layer_checks``, ``gpu_pages`` and ``gpu_round_checks`` have the checks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ LIMIT_S = 90.0
 def checks() -> dict[str, Check]:
     """Return all checks by name, in order of what the others depend on."""
     import gpu_layer_checks as layers  # noqa: PLC0415 - imports torch, which the parent process does not need
+    import gpu_pages  # noqa: PLC0415
     import gpu_round_checks as rounds  # noqa: PLC0415
 
     return {
@@ -36,6 +37,7 @@ def checks() -> dict[str, Check]:
         "alignment": layers.alignment,
         "operations": layers.operations,
         "attention": layers.attention,
+        "pages": gpu_pages.pages,
         "products": layers.products,
         "quantised": layers.quantised,
         "prefill": rounds.prefill,
@@ -55,6 +57,7 @@ NAMES = (
     "alignment",
     "operations",
     "attention",
+    "pages",
     "products",
     "quantised",
     "prefill",

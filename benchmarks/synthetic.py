@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from typing import Any
 
 import torch
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import max_shared_rows
+from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.quantization import quantize_weight
 from specclient_local.model.rope_config import Rope
 from specclient_local.model.weights import DecoderWeights, LayerWeights
@@ -123,9 +126,13 @@ def requantized(weights: DecoderWeights, kind: str) -> DecoderWeights:
 
 
 @torch.inference_mode()
-def runner(config: DecoderConfig, weights: DecoderWeights, slots: int, context: int) -> StaticRunner:
-    """Return a runner of a model with these weights."""
-    return StaticRunner(TransformerDecoder(config, weights, context), weights, slots, context)
+def runner(
+    config: DecoderConfig, weights: DecoderWeights, slots: int, context: int, *, pages: int | None = None
+) -> StaticRunner:
+    """Return a runner of a model with these weights, with a cache of so many pages if that is given."""
+    passes = None if pages is None else partial(EagerPasses, exact=True, most=max_shared_rows(slots))
+    decoder = TransformerDecoder(config, weights, context, passes=passes)
+    return StaticRunner(decoder, weights, slots, context, pages=pages)
 
 
 class Pair:

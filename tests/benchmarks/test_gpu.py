@@ -26,7 +26,7 @@ def gpu(monkeypatch):
 
 def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
     out = tmp_path / "results"
-    gpu.main(["--tiny", "--stages", "plain,free,batches,eagle,grid,policy", "--out", str(out)])
+    gpu.main(["--tiny", "--stages", "plain,free,batches,eagle,pages,grid,policy", "--out", str(out)])
     figures = json.loads((out / "gpu.json").read_text())
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == figures
     (plain,) = figures["plain"]["rows"]
@@ -40,6 +40,9 @@ def test_speculation_figures_are_written_and_plotted(gpu, tmp_path, capsys):
         (3, 1),
         (3, 3),
     ]
+    *rounds, prompt = figures["pages"]["rows"]
+    assert [(row["batch"], row["depth"]) for row in rounds] == [(1, 0), (1, 4), (3, 0), (3, 4)]
+    assert all(row["paged_over_contiguous"] > 0 for row in (*rounds, prompt))
     grid = figures["grid"]["rows"]
     assert [(row["batch"], row["depth"]) for row in grid] == [(1, 1), (1, 3), (3, 1), (3, 3)]
     for row in grid:
@@ -104,6 +107,7 @@ CHECKED = {
     "alignment": lambda results: results == {"torch.bfloat16": "ok", "torch.float32": "ok"},
     "operations": no_error_above,
     "attention": lambda results: "1x5 over 512, ours" in results,
+    "pages": lambda results: all(row["same bits"] for row in results.values()),
     "products": lambda results: len(results) == 5,
     "quantised": lambda results: "bfloat16, 16 rows of 256x256, us" in results,
     "prefill": lambda results: len(results) == 8,

@@ -248,6 +248,9 @@ TEMPLATE = """\
 #heads = "path-or-hub-id"
 #method = "auto"
 #dtype = "float32"
+# Keys and values in pages, for many requests of different lengths on a CUDA device.
+#kv_cache = "paged"
+#cache_tokens = 100000
 # LoRA adapters, used as "local/big:poems".
 #adapters = { poems = "path-or-hub-id" }
 

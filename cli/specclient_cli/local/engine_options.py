@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.text import Text
-from specclient_local.loading.options import QUANTIZED, VOCABULARIES
+from specclient_local.loading.options import KV_CACHES, QUANTIZED, VOCABULARIES
 from specclient_local.model.config import DTYPES, short_name
 from specclient_local.request.params import ENGINE_METHODS
 
@@ -151,6 +151,18 @@ _COMPUTING_OPTIONS = (
         "--context",
         type=click.IntRange(min=2),
         help="Maximum tokens of prompt and answer. Default: the model's maximum, at most 4096.",
+    ),
+    click.option(
+        "--kv-cache",
+        type=click.Choice(KV_CACHES),
+        help="Keys and values with a place for each position of each request (contiguous), or in pages "
+        "that requests take and share (paged). Default: as configured, or contiguous.",
+    ),
+    click.option(
+        "--cache-tokens",
+        type=click.IntRange(min=64),
+        help="Tokens that pages hold, of all requests together. Default: as configured, or what requests "
+        "can use and memory has room for.",
     ),
 )
 

@@ -28,6 +28,8 @@ _LOADING = (
     "draft_quantize",
     "draft_vocabulary",
     "context",
+    "kv_cache",
+    "cache_tokens",
 )
 #: Options that replace the drafting of a configured model.
 _DRAFTING = ("drafts", "heads", "layer_skip")

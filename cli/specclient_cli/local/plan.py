@@ -71,10 +71,11 @@ def command(state: State, /, **given: Any) -> None:
     MODEL is 'demo', a NAME of [local.models.NAME], a folder, a GGUF file, or a hub id. Only shapes are
     read; no weights are downloaded. The output has the size of the weights and of the KV cache per token
     (for heads, of the hidden states that they read), and the longest context and largest number of
-    concurrent requests that fit. On a CPU it has the most memory that is in use while the models are
-    loaded, too; the caches take memory as they fill. It also states how a draft with another vocabulary
-    would be used, if its tokenizer is available. For an embedding model it has the size of the weights and
-    of the largest batch. The exit code is 3 if the models do not fit.
+    concurrent requests that fit; for a cache in pages, the number of tokens of all requests together. On a
+    CPU it has the most memory that is in use while the models are loaded, too; the caches take memory as
+    they fill. It also states how a draft with another vocabulary would be used, if its tokenizer is
+    available. For an embedding model it has the size of the weights and of the largest batch. The exit code
+    is 3 if the models do not fit.
 
     \b
     Examples:
@@ -83,6 +84,7 @@ def command(state: State, /, **given: Any) -> None:
       specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
       specclient local plan ./llama-3.1-8b --heads ./eagle3-llama-3.1-8b
       specclient local plan ./big --quantize int4 --context 32768 --json
+      specclient local plan ./llama-3.1-8b --slots 64 --context 32768 --kv-cache paged
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
@@ -106,7 +108,7 @@ def command(state: State, /, **given: Any) -> None:
         click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
     else:
         _show_all(plans, matches)
-    planned.check()
+    planned.checked()
 
 
 def _show_all(plans: Mapping[str, DeviceMemoryPlan], matches: Mapping[str, VocabularyCompatibility]) -> None:
@@ -190,6 +192,8 @@ def _values(device: str, plan: DeviceMemoryPlan) -> dict[str, Any]:
         "fits": plan.fits,
         "max_context": plan.max_context,
         "max_slots": plan.max_slots,
+        "cache_tokens": plan.cache_tokens if plan.paged else None,
+        "max_cache_tokens": plan.max_cache_tokens if plan.paged else None,
         "models": [
             {
                 "name": model.name,
@@ -199,7 +203,7 @@ def _values(device: str, plan: DeviceMemoryPlan) -> dict[str, Any]:
                 "quantize": model.quantize,
                 "weights": model.weights,
                 "kv_per_token": model.kv_per_token,
-                "caches": model.caches(plan.slots, plan.context),
+                "caches": plan.cache_of(model),
             }
             for model in plan.models
         ],
@@ -213,7 +217,10 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         render.TableColumn("data type", rank=1),
         render.TableColumn("weights", right=True),
         render.TableColumn("KV per token", right=True),
-        render.TableColumn(f"{plan.slots} × {plan.context} tokens", right=True),
+        render.TableColumn(
+            f"{plan.cache_tokens} tokens" if plan.paged else f"{plan.slots} × {plan.context} tokens",
+            right=True,
+        ),
     ]
     lines = [_line(model, plan) for model in plan.models]
     if len(lines) > 1:
@@ -231,6 +238,12 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         render.print_paragraph(f"✓ fits: {there}", render.GOOD)
     else:
         render.print_paragraph(f"✗ does not fit: {there}", render.BAD)
+    if plan.paged and plan.max_cache_tokens:
+        render.print_paragraph(
+            f"room for {plan.max_cache_tokens} tokens in pages, of all requests together; "
+            f"{plan.cache_tokens} are used"
+        )
+        return
     if not plan.max_context and not plan.max_slots:
         return  # the error says what suffices
     longest = f"context up to {plan.max_context} with {plan.slots} slots" if plan.max_context else ""
@@ -244,5 +257,5 @@ def _line(model: ModelMemory, plan: DeviceMemoryPlan) -> render.TableRow:
     size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count else ""
     held = model.quantize or model.dtype
     weights = "shared" if model.shares_weights else size_of(model.weights) if model.weights else ""
-    caches = size_of(model.caches(plan.slots, plan.context))
+    caches = size_of(plan.cache_of(model))
     return render.TableRow([model.name, size, held, weights, size_of(model.kv_per_token), caches])

@@ -238,7 +238,8 @@ class DeviceSpeculator(Speculator):
         """Let a request that adapts draft so many tokens, within the limits of answer and context."""
         sequence, entry.wanted = entry.sequence, length
         room = min(sequence.remaining - 1, self.target.context - len(sequence.tokens))
-        if length and room > 0:
+        room = self._prompts.room(sequence, min(length, room)) if length and room > 0 else 0
+        if room > 0:
             entry.depth = self._draft_depth(sequence, chain(min(length, room)))
 
     def _recent_acceptance(self, method: Method) -> RecentAcceptance | None:

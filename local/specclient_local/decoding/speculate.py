@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from specclient_local.decoding.batch_plan import plan_batch
+from specclient_local.decoding.prompt_reader import PromptReader
 from specclient_local.decoding.round_entry import (
     RoundEntry,
     RoundOutcome,
@@ -28,7 +29,14 @@ from specclient_local.decoding.verify import AcceptedPath, verify
 from specclient_local.drafting.batch_lengths import BatchLengths, TimedRound
 from specclient_local.drafting.best_shape import RoundLoad
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape, chain, clip_shape
+from specclient_local.drafting.drafter import (
+    Drafter,
+    DraftShape,
+    UnionShape,
+    chain,
+    clip_shape,
+    shape_size,
+)
 from specclient_local.drafting.length_policy import LengthPolicy, RecentAcceptance
 from specclient_local.drafting.modelless import MODELLESS_DRAFTERS
 from specclient_local.drafting.policy_selection import length_policy_for, requested_shape
@@ -36,8 +44,10 @@ from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
+from specclient_local.model.page_pool import PagePool
+from specclient_local.model.paged_prefix_cache import PagedPrefixCache
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
-from specclient_local.model.prefix_cache import PrefixCache, PrefixSharing
+from specclient_local.model.prefix_cache import PrefixSharing
 from specclient_local.model.sampling import all_distributions, logits_error
 from specclient_local.model.scoring import token_scores
 from specclient_local.request.params import Method
@@ -73,7 +83,8 @@ class Speculator:
     ) -> None:
         self.target = target
         self._clock = clock
-        self._prefixes = PrefixCache(target, "none" if target.recurrent else sharing)
+        self._prompts = PromptReader(target, sharing)
+        self._prefixes = self._prompts.prefixes
         modelless = {method: create() for method, create in MODELLESS_DRAFTERS.items()}
         self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
@@ -86,15 +97,24 @@ class Speculator:
         """The methods that a request may name."""
         return ("plain", *self.drafters)
 
-    def place(self, sequence: Sequence, free: Seq[int]) -> int:
-        """Return the free slot that suits a sequence best: one that holds a prefix of its prompt, if any."""
-        prompt = sequence.prompt_tokens - 1
-        return self._prefixes.place(sequence.tokens, prompt, free, sequence.adapter, sequence.owner)
+    @property
+    def pages(self) -> PagePool | None:
+        """The pages of the target's cache, for some of which requests may wait; None if slots have their own
+        memory.
+        """
+        return self._prefixes.pool if isinstance(self._prefixes, PagedPrefixCache) else None
+
+    def place(self, sequence: Sequence, free: Seq[int]) -> int | None:
+        """See :meth:`PromptReader.place`."""
+        return self._prompts.place(sequence, free)
 
     def chunk(self, sequence: Sequence) -> int:
         """Return the number of prompt rows that the next :meth:`prefill` of a sequence computes."""
-        done = self._prefixes.done(sequence.cache_slot, sequence.tokens)
-        return min(MAX_PASS_ROWS, max(1, sequence.prompt_tokens - 1 - done))
+        return self._prompts.chunk(sequence)
+
+    def can_continue(self, sequence: Sequence) -> bool:
+        """Return whether the target's cache can hold the sequence's last token, which a round reads."""
+        return self._prompts.room(sequence, 0) >= 0
 
     def prefill(self, sequence: Sequence) -> bool:
         """Run one chunk of the prompt through the target and the draft; return whether rounds can begin.
@@ -104,7 +124,7 @@ class Speculator:
         the prompt only if the request can be drafted for. Chunk boundaries, and therefore the caches, do not
         depend on other requests.
         """
-        ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
+        ready, drafter = self._prompts.read(sequence), self._drafter_of(sequence)
         if drafter is None:
             return ready
         ready = drafter.begin(sequence) and ready
@@ -163,7 +183,7 @@ class Speculator:
         with ExitStack() as ends:  # every callback runs, even if another one raises
             for drafter in self.drafters.values():
                 ends.callback(drafter.end, sequence)
-            ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
+            ends.callback(self._prompts.end, slot, broken=broken)
 
     def _draft_and_verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
         """Draft and verify greedy requests in one compiled call; None if they need several calls."""
@@ -239,7 +259,7 @@ class Speculator:
         """Verify a sequence's draft against the target's distributions, and keep what is accepted."""
         sequence, tree = entry.sequence, entry.tree
         if entry.scores_prompt:
-            self._score_prompt(sequence, logits[:-1])
+            self._prompts.score(sequence, logits[:-1])
         accepted = verify(tree, target, sequence.random, entry.verification)
         tokens = self._keep(entry, accepted)
         if sequence.params.logprobs is None:
@@ -258,35 +278,6 @@ class Speculator:
         if sequence.cache_slot in self._length_policies:
             self._length_policies[sequence.cache_slot].update(tree, path)
         return [*(tree.tokens[node] for node in path), accepted.token]
-
-    def _read_prompt(self, sequence: Sequence) -> bool:
-        """Compute one chunk of the prompt without its last token; return whether the prompt is done.
-
-        The last chunk of a prompt that is to be scored is left to the first round: its pass then returns the
-        chunk's scores as well as the logits for the first new token.
-        """
-        slot, tokens, top = sequence.cache_slot, sequence.tokens, sequence.params.prompt_logprobs
-        prompt = sequence.prompt_tokens - 1
-        if top is None:
-            done = self._prefixes.begin(slot, tokens, prompt, sequence.adapter, sequence.owner)
-            end = min(done + MAX_PASS_ROWS, prompt)
-            self.target.prefill(slot, tokens[done:end])
-            if not sequence.generated:
-                sequence.cached_tokens = self._prefixes.shared(slot)
-            return end == prompt
-        done = self._prefixes.begin_alone(slot, tokens, prompt, sequence.adapter, sequence.owner)
-        end = min(done + MAX_PASS_ROWS, prompt)
-        if sequence.limit > 0 and prompt < done + MAX_PASS_ROWS:
-            return True
-        if done < end:
-            self._score_prompt(sequence, self.target.read(slot, tokens[done:end]))
-        return end == prompt
-
-    def _score_prompt(self, sequence: Sequence, logits: Tensor) -> None:
-        """Score the next N prompt tokens by the logits before each, ``[N, V]``."""
-        done = len(sequence.scores) + 1
-        tokens = sequence.tokens[done : done + len(logits)]
-        sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
     def _plan_round(self, entries: Seq[RoundEntry]) -> TimedRound | None:
         """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted.
@@ -342,7 +333,10 @@ class Speculator:
         A pass has at most ``MAX_PASS_ROWS`` rows, the root's included; a union of wide trees would exceed it.
         """
         rows = min(self.target.context - len(sequence.tokens), MAX_PASS_ROWS - 1)
-        return clip_shape(shape, sequence.remaining - 1, rows)
+        shape = clip_shape(shape, sequence.remaining - 1, rows)
+        size = shape_size(shape)
+        room = max(0, self._prompts.room(sequence, size))
+        return shape if room >= size else clip_shape(shape, len(shape), room)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return a sequence's drafter; None if it decodes plainly or ends with its first token.

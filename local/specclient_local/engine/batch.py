@@ -69,11 +69,13 @@ class Batch:
         """
         now = self._clock()
         for sequence in self.scheduler.admit(self._speculator.place):
-            self._jobs[sequence.id].answer.clock.granted = now
+            clock = self._jobs[sequence.id].answer.clock
+            clock.granted = clock.granted or now  # one that is admitted again was granted a slot before
         events: list[EventDelivery] = []
         for sequence in self.scheduler.next_prefills(self._speculator.chunk):
             events += self._prefill(self._jobs[sequence.id])
-        return events + self._round([self._jobs[sequence.id] for sequence in self.scheduler.ready])
+        going = filter(self._speculator.can_continue, self.scheduler.ready)
+        return events + self._round([self._jobs[sequence.id] for sequence in going])
 
     def _prefill(self, job: RunningRequest) -> list[EventDelivery]:
         """Prefill a chunk of a request's prompt; return an event if that ends the request."""
@@ -125,10 +127,16 @@ class Batch:
         return events
 
     def _slide(self, sequence: Sequence) -> None:
-        """Drop the oldest half of a full context and queue the rest for prefill in the same slot."""
+        """Drop the oldest half of a full context and queue the rest for prefill in the same slot.
+
+        Where requests share memory, the request is admitted again, before those that wait.
+        """
         self._speculator.end(sequence)
         sequence.slide()
-        self.scheduler.prefill_again(sequence)
+        if self._speculator.pages is not None:
+            self.scheduler.place_again(sequence)
+        else:
+            self.scheduler.prefill_again(sequence)
 
     def _outcomes(self, sequences: Seq[Sequence]) -> Seq[RoundOutcome | None]:
         try:

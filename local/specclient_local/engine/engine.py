@@ -88,6 +88,8 @@ class Engine:
         prefix_cache: bool | Literal["owner"] = True,
         graphs: Literal["auto", "on", "off"] = "auto",
         launch_ahead: bool = False,
+        kv_cache: Literal["contiguous", "paged"] = "contiguous",
+        cache_tokens: int | None = None,
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         adapters: Mapping[str, Any] | Seq[Any] | None = None,
         tensor_parallel: int = 1,
@@ -135,6 +137,8 @@ class Engine:
             "prefix_cache": prefix_cache,
             "graphs": graphs,
             "launch_ahead": launch_ahead,
+            "kv_cache": kv_cache,
+            "cache_tokens": cache_tokens,
             "adapters": adapters,
             "tensor_parallel": tensor_parallel,
         }
@@ -169,6 +173,9 @@ class Engine:
     @property
     def cache_use(self) -> float:
         """The share of the KV cache that running requests occupy, from 0 to 1."""
+        pool = self._speculator.pages
+        if pool is not None:
+            return pool.held / pool.pages
         taken = sum(len(each.tokens) for each in tuple(self._worker.batch.scheduler.running))
         return min(taken / (self.slots * self.context), 1.0)
 

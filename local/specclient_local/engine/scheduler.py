@@ -35,18 +35,22 @@ class Scheduler:
         """Queue a sequence."""
         self.waiting.append(sequence)
 
-    def admit(self, place: Callable[[Sequence, Seq[int]], int]) -> list[Sequence]:
+    def admit(self, place: Callable[[Sequence, Seq[int]], int | None]) -> list[Sequence]:
         """Assign free slots in the order of arrival and return the sequences that received one.
 
         Args:
-            place: chooses one of the free slots for a sequence.
+            place: chooses one of the free slots for a sequence; None if the sequence, and all behind it, have
+                to wait.
         """
         granted: list[Sequence] = []
         while self._free and self.waiting:
             sequence = self.waiting[0]  # stays queued if `place` raises
-            sequence.slot = place(sequence, self._free)
+            slot = place(sequence, self._free)
+            if slot is None:
+                break
+            sequence.slot = slot
             self.waiting.popleft()
-            self._free.remove(sequence.slot)
+            self._free.remove(slot)
             self.running.append(sequence)
             self._prefilling.append(sequence)
             granted.append(sequence)
@@ -76,6 +80,11 @@ class Scheduler:
         """Remove a sequence from the rounds until its changed prompt is prefilled."""
         self.ready.remove(sequence)
         self._prefilling.append(sequence)
+
+    def place_again(self, sequence: Sequence) -> None:
+        """Free the slot of a sequence, which then is the first one to receive a slot."""
+        self.release(sequence)
+        self.waiting.appendleft(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Remove a running or waiting sequence and free its slot."""

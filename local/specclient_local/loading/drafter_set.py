@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,7 +93,8 @@ def build_drafters(
         by_method["layer_skip"] = _layer_drafter(target, layer_skip, slots, sharing=sharing)
     by_method |= _heads_drafters(target, heads, sharing=sharing)
     default = _default(method, by_method, len(drafts))
-    costs = _measured_costs(target, drafts, foreign or {}, by_method, slots) if known is None else known
+    with target.cache.borrowed() if isinstance(target, DecoderRunner) else nullcontext():
+        costs = _measured_costs(target, drafts, foreign or {}, by_method, slots) if known is None else known
     return DrafterSet(by_method, dict(costs), default)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -27,15 +27,17 @@ from specclient_local.loading.model_loader import (
     ModelPlacement,
     check_adapters,
     draft_runner,
+    has_static_shapes,
     load_model,
     read_any_config,
     uses_own_decoder,
 )
 from specclient_local.loading.options import EngineOptions
-from specclient_local.model.config import read_config
+from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.model_runner import ModelConfig, ModelRunner
+from specclient_local.model.paged_cache import PAGE
 from specclient_local.model.quantization import check_quantization
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.torch_threads import computing_with
@@ -79,7 +81,7 @@ def load_engine(
         check_quantization(quantize, resolve_device(device))
     folder = resolve_checkpoint(model)
     placed = ModelPlacement(
-        *(options.dtype, options.device, options.quantize, options.runner, options.graphs),
+        *(options.dtype, options.device, options.quantize, options.runner, options.static_shapes),
         tensor_parallel=options.tensor_parallel,
         adapters=_adapter_folders(target for _, target, _ in options.adapters),
     )
@@ -91,7 +93,11 @@ def load_engine(
     draft_adapters = _adapter_folders(draft for _, _, draft in options.adapters)
     for path in paths:
         check_adapters(path, _draft_placement(path, options, draft_adapters))
-    PlannedEngine(folder, paths, options, context, free_memory, heads).check()
+    plans = PlannedEngine(folder, paths, options, context, free_memory, heads).checked()
+    if options.paged:
+        _check_static(folder, config, placed)
+        plan = plans[str(resolve_device(options.device))]
+        placed = replace(placed, pages=plan.cache_tokens // PAGE)
     tokenizer = Tokenizer(folder)
     threads = options.threads or threads_for(config)
     with computing_with(threads):  # loading times kernels and passes, so it needs the final thread count
@@ -129,8 +135,22 @@ def _speculator(target: ModelRunner, drafters: DrafterSet, options: EngineOption
         return Speculator(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
     kind = LaunchAheadSpeculator if options.launch_ahead else DeviceSpeculator
     own = kind(target, drafters.by_method, drafters.costs, sharing=options.prefix_sharing)
-    record_common(own.device_rounds, drafters.default)
+    with target.cache.borrowed():
+        record_common(own.device_rounds, drafters.default)
     return own
+
+
+def _check_static(folder: Path, config: ModelConfig, placed: ModelPlacement) -> None:
+    """Check that a target's passes have static shapes, which a cache in pages needs.
+
+    Raises:
+        ConfigurationError: they have not.
+    """
+    if not isinstance(config, DecoderConfig) or not has_static_shapes(config, placed):
+        raise ConfigurationError(
+            f"kv_cache is 'paged', but {folder} is a model, or has adapters, whose passes have no static "
+            "shapes; leave it out."
+        )
 
 
 def _context(context: int | None, longest: int, folder: Path) -> int:

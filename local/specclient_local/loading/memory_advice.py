@@ -53,15 +53,16 @@ class PlannedEngine:
         """
         return memory_plans(self.target, self.drafts, self.options, self.context, self.free, heads=self.heads)
 
-    def check(self) -> None:
-        """Check that the models fit in the memory of each device.
+    def checked(self) -> dict[str, DeviceMemoryPlan]:
+        """Return the memory plan of each device, after a check that the models fit in its memory.
 
         Raises:
             ConfigurationError: they do not; names the sizes, and options with which they fit.
         """
-        short = next(((name, plan) for name, plan in self.plans().items() if not plan.fits), None)
+        plans = self.plans()
+        short = next(((name, plan) for name, plan in plans.items() if not plan.fits), None)
         if short is None:
-            return
+            return plans
         device, plan = short
         raise ConfigurationError(f"{plan.described(device)} {self.advice()}")
 
@@ -100,6 +101,9 @@ class PlannedEngine:
 
     def _single_changes(self) -> Iterator[str]:
         """Yield options each of which suffices."""
+        tokens = self._most_cache_tokens()
+        if tokens:
+            yield f"cache_tokens {tokens}"
         longest = self._longest_context()
         if longest >= max(self._useful, _SHORTEST):
             yield f"a context of {longest}"
@@ -122,6 +126,14 @@ class PlannedEngine:
         short = (plan.max_slots for plan in self.plans().values() if not plan.fits)
         slots = min([self.options.slots, *(limit for limit in short if limit is not None)])
         return slots if slots and self._changed({"slots": slots})._fits() else 0
+
+    def _most_cache_tokens(self) -> int:
+        """Return the positions for which a cache in pages has room where more are asked for; 0 for none."""
+        if self.options.cache_tokens is None:
+            return 0
+        tokens = min((plan.max_cache_tokens or 0 for plan in self.plans().values() if plan.paged), default=0)
+        fits = tokens >= self.context and self._changed({"cache_tokens": tokens})._fits()
+        return tokens if fits else 0
 
     def _formats(self) -> list[dict[str, str]]:
         """Return changes of data types, without those that this machine or the target's device refuses."""

@@ -19,11 +19,13 @@ from specclient_local.loading.model_loader import (
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.cuda_graphs.static_runner import PADDING_POSITIONS
 from specclient_local.model.devices import parallel_devices, resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
 from specclient_local.model.heads.medusa_weights import MedusaShape
 from specclient_local.model.heads.mtp_weights import MtpShape
+from specclient_local.model.paged_cache import PAGE, page_count
 from specclient_local.model.weight_shards import WeightShard
 
 _GIB = 2**30
@@ -38,12 +40,30 @@ class DeviceMemoryPlan:
         slots: number of concurrent requests.
         context: tokens of prompt and answer together.
         memory: free bytes of the device; None where unknown.
+        tokens: positions of a cache in pages that were asked for; None for those that slots can use.
     """
 
     models: tuple[ModelMemory, ...]
     slots: int
     context: int
     memory: int | None
+    tokens: int | None = None
+
+    @property
+    def paged(self) -> bool:
+        """Whether the target's cache is in pages."""
+        return any(model.paged for model in self.models)
+
+    @property
+    def max_cache_tokens(self) -> int | None:
+        """Positions in pages for which memory has room, maybe more than slots can use; None where unknown."""
+        pages = self._fitting_pages(self.slots, self.context)
+        return None if pages is None else pages * PAGE
+
+    @property
+    def cache_tokens(self) -> int:
+        """Positions that a cache in pages has, in whole pages; at least those of one full slot."""
+        return self._tokens(self.slots, self.context)
 
     @property
     def weights(self) -> int:
@@ -58,7 +78,13 @@ class DeviceMemoryPlan:
     @property
     def caches(self) -> int:
         """Bytes of the keys and values of all slots."""
-        return self._caches(self.slots, self.context)
+        return self._caches(self.slots, self.context, self._tokens(self.slots, self.context))
+
+    def cache_of(self, model: ModelMemory) -> int:
+        """Return the bytes of one model's keys and values of all slots."""
+        if model.paged:
+            return model.pages(self.slots, self.cache_tokens)
+        return model.caches(self.slots, self.context)
 
     @property
     def total(self) -> int:
@@ -109,7 +135,7 @@ class DeviceMemoryPlan:
         if self.memory is None:
             return None
         left = self.memory - self._total(0, self.context)
-        low, high = 0, max(0, left // self._caches(1, self.context))
+        low, high = 0, max(0, left // self._caches(1, self.context, 0))
         while low < high:  # rounds need memory as well
             middle = (low + high + 1) // 2
             fits = self._total(middle, self.context) <= self.memory
@@ -131,13 +157,36 @@ class DeviceMemoryPlan:
             f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free."
         )
 
-    def _caches(self, slots: int, context: int) -> int:
-        return sum(model.caches(slots, context) for model in self.models)
+    def _tokens(self, slots: int, context: int) -> int:
+        """Return the positions of a cache in pages: as asked for, else what slots can use and memory has
+        room for, but at least one full context.
+        """
+        if not self.paged:
+            return 0
+        full = page_count(context + PADDING_POSITIONS)
+        if self.tokens is not None:
+            return max(full, page_count(self.tokens)) * PAGE
+        fitting = self._fitting_pages(slots, context)
+        return max(full, slots * full if fitting is None else min(slots * full, fitting)) * PAGE
 
-    def _total(self, slots: int, context: int) -> int:
+    def _fitting_pages(self, slots: int, context: int) -> int | None:
+        per_page = PAGE * sum(model.kv_per_token for model in self.models if model.paged)
+        if self.memory is None or not per_page:
+            return None
+        return max(0, self.memory - self._total(slots, context, 0)) // per_page
+
+    def _caches(self, slots: int, context: int, tokens: int) -> int:
+        return sum(
+            model.pages(slots, tokens) if model.paged else model.caches(slots, context)
+            for model in self.models
+        )
+
+    def _total(self, slots: int, context: int, tokens: int | None = None) -> int:
+        tokens = self._tokens(slots, context) if tokens is None else tokens
         fixed = self.weights + sum(model.tables(context) for model in self.models)
         rounds = sum(model.rounds(slots) for model in self.models)
-        return fixed + self._caches(slots, context) + max(model.passes for model in self.models) + rounds
+        passes = max(model.passes for model in self.models)
+        return fixed + self._caches(slots, context, tokens) + passes + rounds
 
 
 def compute_and_weight_dtypes(
@@ -217,7 +266,9 @@ def memory_plans(
                 )
             )
     return {
-        str(device): DeviceMemoryPlan(tuple(models), options.slots, context, free(device))
+        str(device): DeviceMemoryPlan(
+            tuple(models), options.slots, context, free(device), options.cache_tokens
+        )
         for device, models in by_device.items()
         if device not in unknown
     }
@@ -248,15 +299,16 @@ def _parts_memory(
     paths = [target if is_target else draft for _, target, draft in options.adapters]
     adapted = any(path is not None for path in paths)
     parts = options.tensor_parallel if is_target else 1
+    graphs = options.static_shapes if is_target else options.graphs
     dtype, weights = load.dtype, load.quantize
     if parts == 1:  # compiled passes do not run a part of a model
         dtype, weights = compute_and_weight_dtypes(
-            config, load.dtype, load.quantize, device, options.graphs, adapted=adapted
+            config, load.dtype, load.quantize, device, graphs, adapted=adapted
         )
-    records = options.graphs == "on" or (options.graphs == "auto" and device.type == "cuda")
+    records = graphs == "on" or (graphs == "auto" and device.type == "cuda")
     static = is_target and records and parts == 1 and config.llama_layout and not adapted
     packed = parts == 1 and packs_one_by_one(
-        config, load.dtype, load.quantize, str(device), options.graphs, adapted=adapted
+        config, load.dtype, load.quantize, str(device), graphs, adapted=adapted
     )
     return [
         (
@@ -271,6 +323,7 @@ def _parts_memory(
                 static=static,
                 packed=packed,
                 file_dtype=load.dtype,
+                paged=is_target and options.paged,
             ),
         )
         for rank, own in enumerate(parallel_devices(load.device, parts))
@@ -283,7 +336,8 @@ def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMem
     no_layers = replace(config, layers=0, sliding=())
     taps = {tap for folder in folders for tap in required_hidden_layers(folder, config)}
     copied = config.vocab_size * config.hidden_size if target.copies_head and not config.tied else 0
-    models = [ModelMemory("hidden states", no_layers, target.dtype, taps=len(taps), numbers=copied)]
+    states = ModelMemory("hidden states", no_layers, target.dtype, taps=len(taps), numbers=copied)
+    models = [replace(states, paged=target.paged)]
     for folder in folders:
         shape = read_heads_shape(folder, config)
         if isinstance(shape, MedusaShape):

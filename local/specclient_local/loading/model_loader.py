@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +21,7 @@ from specclient_local.model.cuda_graphs.static_runner import StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner, max_shared_rows
 from specclient_local.model.devices import parallel_devices, resolve_device
+from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.families import families
 from specclient_local.model.families.family import Family
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
@@ -44,6 +46,7 @@ class ModelPlacement:
         dtype, device, quantize, runner, graphs, tensor_parallel: see
             :class:`specclient_local.loading.options.EngineOptions`.
         adapters: folders of LoRA adapters by number; None where this model has none.
+        pages: number of pages of its cache; None for one with a place for each position of each slot.
     """
 
     dtype: str = "float32"
@@ -53,6 +56,7 @@ class ModelPlacement:
     graphs: str = "auto"
     tensor_parallel: int = 1
     adapters: tuple[Path | None, ...] = ()
+    pages: int | None = None
 
     @property
     def adapted(self) -> bool:
@@ -266,13 +270,16 @@ def _own_runner(
         )
     with torch.inference_mode():
         weights, rounded_to = _weights(folder, config, placed, device)
+        most = max_shared_rows(slots)  # compiled passes do not read pages
+        passes = None if placed.pages is None else partial(EagerPasses, exact=exact, most=most)
         decoder = TransformerDecoder(
             config,
             weights,
             context,
             exact=exact,
-            most=max_shared_rows(slots),
+            most=most,
             adapters=_adapters(config, placed, device),
+            passes=passes,
             rounded_to=rounded_to,
         )
         release_free_memory()
@@ -280,10 +287,11 @@ def _own_runner(
             placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda)
         )
         if taps:
-            kind = StaticHiddenRunner if static else HiddenStateRunner
-            return kind(decoder, weights, slots, context, taps)
+            if static:
+                return StaticHiddenRunner(decoder, weights, slots, context, taps, pages=placed.pages)
+            return HiddenStateRunner(decoder, weights, slots, context, taps)
         if static:
-            return StaticRunner(decoder, weights, slots, context)
+            return StaticRunner(decoder, weights, slots, context, pages=placed.pages)
         return DecoderRunner(decoder, slots, context)
 
 

@@ -10,6 +10,7 @@ from specclient_local.model.cuda_graphs.static_runner import ROWS, SLOTS
 from specclient_local.model.int4_rows import GROUP_INPUTS
 from specclient_local.model.kv_cache import POSITION_BLOCK
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.paged_cache import PAGE
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 
@@ -49,6 +50,7 @@ class ModelMemory:
         static: whether rounds of this target run on the device with static shapes.
         packed: whether layers are read and packed one by one, for compiled passes.
         file_dtype: data type in which the weights are read.
+        paged: whether its keys and values, or hidden states, are in pages that all slots share.
     """
 
     name: str
@@ -64,6 +66,7 @@ class ModelMemory:
     static: bool = False
     packed: bool = False
     file_dtype: str = "float32"
+    paged: bool = False
 
     @property
     def parameters(self) -> int:
@@ -114,6 +117,10 @@ class ModelMemory:
         positions = self._positions(context)
         blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
         return slots * (blocks * self.kv_per_token + self.states)
+
+    def pages(self, slots: int, tokens: int) -> int:
+        """Bytes of pages for ``tokens`` positions, and of a page for each slot that padding rows write."""
+        return (tokens + slots * PAGE) * self.kv_per_token
 
     @property
     def states(self) -> int:

@@ -22,6 +22,7 @@ from specclient_local.request.validation import ValueCheck, integer, optional, o
 QUANTIZED = ("int8", "int4", "fp8")
 RUNNERS = ("auto", "own", "hf")
 GRAPHS = ("auto", "on", "off")
+KV_CACHES = ("contiguous", "paged")
 VOCABULARIES = ("auto", "same", "shared", "retokenised")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
@@ -77,6 +78,11 @@ class EngineOptions:
             CUDA graphs: ``on``, ``off``, or ``auto`` (on CUDA devices only).
         launch_ahead: whether the next recorded round is launched before the results of the last one are read,
             so that the device need not wait for the host. Has no effect where passes have no static shapes.
+        kv_cache: how the target's keys and values are stored: ``contiguous``, with a place for each position
+            of each slot, or ``paged``, in pages of 64 positions that requests take as they grow and share for
+            common prefixes. Pages need passes with static shapes (``graphs``), which ``paged`` selects.
+        cache_tokens: the number of positions that the pages hold, all requests together; None is what all
+            slots can use, or less if memory has no room for it. With fewer, requests wait for pages.
         adapters: LoRA adapters that requests can name; :meth:`read` accepts an object from names to the
             target's adapter folder, or to an object with ``path``, ``draft`` (the draft's adapter), or both.
         tensor_parallel: number of devices among which the target's matrices are divided, from ``device`` on,
@@ -102,6 +108,8 @@ class EngineOptions:
     layer_skip: int | tuple[int, ...] | Literal["search"] | None = None
     prefix_cache: bool | Literal["owner"] = True
     graphs: str = "auto"
+    kv_cache: str = "contiguous"
+    cache_tokens: int | None = None
     heads: tuple[str, ...] = ()
     draft_vocabulary: str = "auto"
     adapters: tuple[AdapterPaths, ...] = ()
@@ -157,6 +165,7 @@ class EngineOptions:
                 "leave one of them out."
             )
         self._check_division()
+        self._check_pages()
         missing = None
         if self.method in ("draft", "union") and not self.draft:
             missing = "draft is None; name a draft model"
@@ -176,6 +185,36 @@ class EngineOptions:
         if self.method == "plain":
             return ()
         return (*self.heads, target) if self.method == "mtp" and target not in self.heads else self.heads
+
+    @property
+    def paged(self) -> bool:
+        """Whether the target's cache is in pages."""
+        return self.kv_cache == "paged"
+
+    @property
+    def static_shapes(self) -> str:
+        """The option ``graphs`` of the target, whose cache in pages needs static shapes."""
+        return "on" if self.paged else self.graphs
+
+    def _check_pages(self) -> None:
+        """Check that nothing is set that a cache in pages cannot do."""
+        if not self.paged:
+            if self.cache_tokens is not None:
+                raise ConfigurationError(
+                    f"cache_tokens is {self.cache_tokens}, but kv_cache is {self.kv_cache!r}, whose size is "
+                    "slots × context; set kv_cache to 'paged', or leave cache_tokens out."
+                )
+            return
+        reasons = {
+            "graphs is 'off', but pages need passes with static shapes": self.graphs == "off",
+            "runner is 'hf', whose caches have no pages": self.runner == "hf",
+            "tensor_parallel is set, but a divided target has no pages": self.tensor_parallel > 1,
+            "layer_skip is set, but drafting layers read no pages": self.layer_skip is not None,
+            "launch_ahead is True, but pages are taken before a round": self.launch_ahead,
+        }
+        reason = next((text for text, holds in reasons.items() if holds), None)
+        if reason is not None:
+            raise ConfigurationError(f"kv_cache is 'paged'; {reason}. Leave one of them out.")
 
     def _check_division(self) -> None:
         """Check that nothing is set that a divided target cannot do."""
@@ -291,4 +330,6 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
     (("prefix_cache",), _are("true", "false", "owner"), _is_sharing),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
     (("launch_ahead",), _are("true", "false"), _is_bool),
+    (("kv_cache",), _are(*KV_CACHES), _one_of(KV_CACHES)),
+    (("cache_tokens",), "is None, or an integer of at least 64", optional(integer(64))),
 )

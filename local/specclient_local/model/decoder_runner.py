@@ -14,8 +14,9 @@ from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.paged_cache import PagedKVCache
 from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput, shared_passes
-from specclient_local.model.pass_spans import PassSpan, wanted_rows
+from specclient_local.model.pass_spans import PassSpan, wanted_rows, within_window
 from specclient_local.model.recurrent_states import slot_states
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
@@ -37,6 +38,7 @@ class DecoderRunner:
         slots: number of sequences that it holds at once.
         context: number of positions that a slot can hold.
         spare: additional cache positions for passes that pad their rows.
+        pages: number of pages of the cache; None for one with a place for each position of each slot.
 
     Attributes:
         shared: maximum rows of a pass that several slots share.
@@ -47,12 +49,21 @@ class DecoderRunner:
         sliding_mask: as ``causal`` for layers with a sliding window, or None.
     """
 
-    def __init__(self, decoder: TransformerDecoder, slots: int, context: int, spare: int = 0) -> None:
+    def __init__(
+        self,
+        decoder: TransformerDecoder,
+        slots: int,
+        context: int,
+        spare: int = 0,
+        *,
+        pages: int | None = None,
+    ) -> None:
         self.decoder = decoder
         self.context = context
         self.shared = max_shared_rows(slots)
+        shape = decoder.config, slots, context + spare, decoder.kv_dtype, decoder.embedding.device
+        self.cache = KVCache(*shape) if pages is None else PagedKVCache(*shape, pages=pages)
         self.device = decoder.embedding.device
-        self.cache = KVCache(decoder.config, slots, context + spare, decoder.kv_dtype, self.device)
         self.adapters: list[int | None] = [None] * slots
         self.recurrent_states = slot_states(decoder.config, slots, self.device)
         # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of
@@ -102,6 +113,10 @@ class DecoderRunner:
     def length(self, slot: int) -> int:
         """Return the number of positions of a slot that are in use."""
         return self.cache.lengths[slot]
+
+    def reserve(self, slot: int, end: int) -> int:
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
+        return self.cache.reserve(slot, end)
 
     def unmoved_length(self, slot: int) -> int:
         """Return the number of leading positions whose rows were computed at that position, not moved
@@ -220,6 +235,8 @@ class DecoderRunner:
 
     def _laid_out(self, parts: Sequence[SlotInput]) -> tuple[list[int], list[int], list[PassSpan]]:
         """Return the tokens, positions and spans of a pass."""
+        lengths = self.cache.lengths
+        self.cache.prepare((part.slot, lengths[part.slot] + part.rows) for part in parts)
         spans: list[PassSpan] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -242,9 +259,6 @@ class DecoderRunner:
         """Return an additive mask: -inf where ``closed`` is true, else 0."""
         mask = torch.zeros(closed.shape, dtype=self.decoder.dtype).masked_fill_(closed, -torch.inf)
         return mask.to(self.device)
-
-    def _tensor(self, numbers: list[int]) -> Tensor:
-        return torch.tensor(numbers, device=self.device)
 
     def _span(self, part: SlotInput, first: int, positions: list[int]) -> PassSpan:
         """Return the span of an input's rows: cache rows and masks; append its positions to ``positions``."""
@@ -274,7 +288,7 @@ class DecoderRunner:
             below = [root, *(root + depth for depth in part.tree.depths())]
             own = [*range(start, root), *below][-rows:]
             positions += own
-            sliding = self._below_window(mask, own, root, below)
+            sliding = None if self.window is None else within_window(mask, own, root, below, self.window)
         # All rows see the positions before this pass, except nodes that an earlier pass put into the cache.
         seen_by_all = min(start, end - len(part.tree))
         views, states = self.cache.views(part.slot), None
@@ -284,24 +298,6 @@ class DecoderRunner:
         adapter = self.adapters[part.slot]
         whole, causal = slice(first, first + rows), part.tree.is_chain
         return PassSpan(whole, views, start, mask, seen_by_all, causal, sliding, adapter, states)
-
-    def _below_window(
-        self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
-    ) -> Tensor | None:
-        """Return a mask ``[N, L]`` in which positions a window or more before each row are closed.
-
-        Args:
-            mask: ``[N, L]``.
-            own: ``[N]`` positions of the rows.
-            root: cache position of the tree's root; before it, positions and cache positions are equal.
-            below: positions of the root and the nodes, which differ from their cache positions in a tree.
-        """
-        if self.window is None:
-            return None
-        columns = torch.arange(mask.shape[1], device=self.device)
-        columns[root : root + len(below)] = self._tensor(list(below))
-        rows = self._tensor(list(own))
-        return mask.masked_fill(columns[None, :] <= rows[:, None] - self.window, -torch.inf)
 
     def time_passes(
         self,
@@ -343,6 +339,7 @@ class DecoderRunner:
         """Treat a free slot's first positions as in use, for timing: the cost does not depend on the
         values.
         """
+        self.cache.prepare([(slot, length)])
         self.cache.lengths[slot] = length
         if self.recurrent_states is not None:
             self.recurrent_states[slot].assumed = True

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.model.architecture import DecoderConfig
+from specclient_local.model.kv_cache import LayerPages
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.pass_spans import PassSpan
 
@@ -14,7 +15,7 @@ from specclient_local.model.pass_spans import PassSpan
 def store_and_attend(
     config: DecoderConfig,
     qkv: Tensor,
-    kv: Tensor,
+    kv: Tensor | LayerPages,
     span: PassSpan,
     mask: Tensor,
     *,
@@ -25,14 +26,19 @@ def store_and_attend(
     Args:
         config: the model's configuration.
         qkv: ``[N, H + 2 KV, D]``.
-        kv: the request's cache of this layer, ``[2 KV, capacity, D]``.
+        kv: the request's cache of this layer, ``[2 KV, capacity, D]``, or in pages.
         span: the request's rows.
         mask: ``[N, L]`` additive mask for this layer.
         sinks: ``[H]`` scores of the heads' sinks, if the model has them.
     """
     heads, groups = config.heads, config.kv_heads
     rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
-    kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
+    written = qkv[:, heads:].transpose(0, 1)
+    if isinstance(kv, Tensor):
+        kv[:, span.start : span.start + rows].copy_(written)
+    else:
+        kv.write(span.start, written)
+        kv = kv.read(length)
     q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
     if sinks is not None or config.attention_cap is not None:
         return _attend_explicitly(config, q, (keys, values), mask, sinks)

@@ -15,6 +15,7 @@ from torch import Tensor
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.heads.target_weights import SharedTargetWeights
+from specclient_local.model.hidden_state_rows import hidden_state_rows
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.weights import DecoderWeights
@@ -53,11 +54,8 @@ class HiddenStateRunner(DecoderRunner):
         """
         self.weights = replace(weights, layers=[])  # the decoder has its own references to the layers
         self.layers = layers
-        self._features = torch.zeros(
-            (self.slots, positions, len(layers), self.config.hidden_size),
-            dtype=self.decoder.dtype,
-            device=self.device,
-        )
+        width = len(layers), self.config.hidden_size
+        self._features = hidden_state_rows(self.cache, self.slots, positions, width, self.decoder.dtype)
 
     def shared_weights(self) -> SharedTargetWeights:
         """Return the embedding, the last norm and the output head, for draft heads to share."""
@@ -72,7 +70,7 @@ class HiddenStateRunner(DecoderRunner):
             start, end: range of positions in use.
             layers: depths to return; must be kept.
         """
-        rows = self._features[slot, start:end]
+        rows = self._features.read(slot, start, end)
         if tuple(layers) == self.layers:
             return rows
         return rows[:, [self.layers.index(layer) for layer in layers]]
@@ -82,39 +80,35 @@ class HiddenStateRunner(DecoderRunner):
         """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other
         nodes.
         """
+        if list(path) != list(range(len(path))):  # before the cache gives memory back
+            self._features.move(slot, [root + 1 + node for node in path], root + 1)
         super().keep(slot, root, path)
-        if list(path) != list(range(len(path))):
-            source = torch.tensor([root + 1 + node for node in path], device=self.device)
-            self._features[slot, root + 1 : root + 1 + len(path)] = self._features[slot, source]
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
         """Copy positions ``start`` to ``end`` of another slot to a slot of length ``start``."""
         super().copy(source, slot, start, end)
-        self._features[slot, start:end] = self._features[source, start:end]
+        self._features.copy(source, slot, start, end)
 
     @torch.inference_mode()
     def erase(self, slot: int) -> None:
         """Zero a slot's rows; see :meth:`KVCache.erase`."""
         super().erase(slot)
-        self._features[slot].zero_()
+        self._features.erase(slot)
 
     @torch.inference_mode()
     def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
         """Run one pass, and store its hidden states at the positions of its keys and values."""
         counts = [part.rows for part in parts]
         starts = [self.cache.lengths[part.slot] for part in parts]
-        targets = [
-            self._features[part.slot, start : start + rows]
-            for part, start, rows in zip(parts, starts, counts, strict=True)
-        ]
         if len(parts) == 1:
-            self._pass_features = targets[0]
-            return super().run_pass(parts, unread=unread)
-        self._pass_features = self._features.new_empty(sum(counts), *self._features.shape[2:])
+            states = self._features.output(parts[0].slot, starts[0], starts[0] + counts[0])
+        else:
+            states = self._features.rows.new_empty(sum(counts), *self._features.rows.shape[2:])
+        self._pass_features = states
         logits = super().run_pass(parts, unread=unread)
-        for place, own in zip(targets, torch.split(self._pass_features, counts), strict=True):
-            place.copy_(own)
+        for part, start, own in zip(parts, starts, torch.split(states, counts), strict=True):
+            self._features.write(part.slot, start, own)
         return logits
 
     def compute_logits(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -26,6 +28,22 @@ class SlotRows(list[Tensor]):
     def addresses(self) -> ctypes.Array[ctypes.c_void_p]:
         """Address of each layer's rows, for compiled passes."""
         return (ctypes.c_void_p * len(self))(*(rows.data_ptr() for rows in self))
+
+
+class LayerPages(Protocol):
+    """A slot's keys and values of one layer, in pages."""
+
+    def write(self, start: int, rows: Tensor) -> None:
+        """Write keys and values ``[2 KV, N, D]`` from a position on."""
+        ...
+
+    def read(self, length: int) -> Tensor:
+        """Return those of the first positions, ``[2 KV, length, D]``; ``length`` is in whole blocks."""
+        ...
+
+
+PagedRows = Sequence[LayerPages]
+"""A slot's keys and values by layer, in pages."""
 
 
 class KVCache:
@@ -55,15 +73,37 @@ class KVCache:
         padded = -(-capacity // POSITION_BLOCK) * POSITION_BLOCK
         shape = (config.kv_layers, slots, 2 * config.kv_heads, padded, config.head_dim)
         # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
-        self.rows = _zeros(shape, dtype, device, f"{slots} slots of {capacity} positions")
+        self.rows = zeroed_rows(shape, dtype, device, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
         self.moved = [capacity] * slots
         recurrent = (False,) * config.layers if config.delta is None else config.delta.recurrent
         self._views = [_slot_rows(self.rows[:, slot], recurrent) for slot in range(slots)]
 
-    def views(self, slot: int) -> SlotRows:
-        """Return a slot's rows."""
+    @property
+    def positions(self) -> int:
+        """Number of positions of a slot that attention can read: the capacity in whole blocks."""
+        positions: int = self.rows.shape[3]
+        return positions
+
+    @property
+    def block_table(self) -> Tensor | None:
+        """The pages of each slot, int32 ``[slots, pages]``; None where a slot's positions are neighbours."""
+        return None
+
+    def views(self, slot: int) -> SlotRows | PagedRows:
+        """Return a slot's rows by layer."""
         return self._views[slot]
+
+    def reserve(self, slot: int, end: int) -> int:  # noqa: ARG002 - for caches of pages
+        """Take memory for positions before ``end``; return how many positions the slot can hold by now."""
+        return end
+
+    def prepare(self, ends: Iterable[tuple[int, int]]) -> None:
+        """Make a pass possible that writes positions before an end in each slot; pairs of slot and end."""
+
+    def borrowed(self) -> AbstractContextManager[None]:
+        """Return a context in which passes of free slots can be timed at any length."""
+        return nullcontext()
 
     def truncate(self, slot: int, length: int) -> None:
         """Forget all positions from ``length`` on."""
@@ -119,7 +159,7 @@ def _slot_rows(rows: Tensor, recurrent: Sequence[bool]) -> SlotRows:
     return SlotRows(rows.new_empty(0) if each else next(own) for each in recurrent)
 
 
-def _zeros(
+def zeroed_rows(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None, description: str
 ) -> Tensor:
     """Allocate the rows, after checking that they fit into memory.

@@ -96,6 +96,15 @@ class ModelRunner(Protocol):
         """Return the number of positions of a slot that are in use."""
         ...
 
+    def reserve(self, slot: int, end: int) -> int:
+        """Take the memory of a slot's positions before ``end``, which is at most the context.
+
+        Returns:
+            How many positions the slot can hold by now, at most ``end``; fewer where requests that run share
+            a smaller memory.
+        """
+        ...
+
     def unmoved_length(self, slot: int) -> int:
         """Return the number of leading positions whose rows were computed at that position, not moved
         there.

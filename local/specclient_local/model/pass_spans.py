@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from specclient_local.model.kv_cache import SlotRows
+from specclient_local.model.kv_cache import PagedRows, SlotRows
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.recurrent_states import SlotStates
 
@@ -18,7 +19,7 @@ class PassSpan:
 
     Attributes:
         rows: their indices in the pass.
-        cache: the request's cache, ``[2 KV, capacity, D]`` per layer.
+        cache: the request's cache by layer, ``[2 KV, capacity, D]`` each, or in pages.
         start: first free cache position, from which keys and values are written.
         mask: ``[N, L]`` additive, 0 or -inf, over the first L cache positions; L is a multiple of
             ``POSITION_BLOCK``.
@@ -30,7 +31,7 @@ class PassSpan:
     """
 
     rows: slice
-    cache: SlotRows
+    cache: SlotRows | PagedRows
     start: int
     mask: Tensor
     open: int
@@ -70,3 +71,19 @@ def wanted_rows(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: b
         return []
     where = zip(parts, spans, strict=True)
     return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
+
+
+def within_window(mask: Tensor, own: Sequence[int], root: int, below: Sequence[int], window: int) -> Tensor:
+    """Return a mask ``[N, L]`` in which positions a window or more before each row are closed.
+
+    Args:
+        mask: ``[N, L]``.
+        own: ``[N]`` positions of the rows.
+        root: cache position of the tree's root; before it, positions and cache positions are equal.
+        below: positions of the root and the nodes, which differ from their cache positions in a tree.
+        window: width of the window.
+    """
+    columns = torch.arange(mask.shape[1], device=mask.device)
+    columns[root : root + len(below)] = torch.tensor(below, device=mask.device)
+    rows = torch.tensor(own, device=mask.device)
+    return mask.masked_fill(columns[None, :] <= rows[:, None] - window, -torch.inf)

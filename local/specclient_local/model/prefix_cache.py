@@ -18,6 +18,21 @@ PrefixSharing = Literal["all", "owner", "none"]
 """The requests whose rows a prompt may reuse: all, those of the same owner, or none."""
 
 
+@dataclass(frozen=True, slots=True)
+class SlotClaim:
+    """What a request can need of a cache that requests share.
+
+    Attributes:
+        age: order of arrival.
+        positions: the most that its prompt and answer can occupy.
+        alone: whether its prompt must be computed, without rows of other requests.
+    """
+
+    age: int
+    positions: int
+    alone: bool = False
+
+
 class PrefixCacheSlots(Protocol):
     """The slot operations of a runner that the prefix cache uses."""
 
@@ -101,6 +116,8 @@ class PrefixCache:
         free: Sequence[int],
         adapter: int | None = None,
         owner: str = "",
+        *,
+        claim: SlotClaim | None = None,  # noqa: ARG002 - every slot has its own memory
     ) -> int:
         """Choose one of the free slots for a prompt.
 

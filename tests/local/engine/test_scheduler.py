@@ -33,6 +33,26 @@ def test_slots_are_assigned_in_order_of_arrival():
     assert not scheduler.waiting
 
 
+def test_a_sequence_without_memory_waits_and_nobody_overtakes_it():
+    scheduler, room = Scheduler(3), {"slots": 1}
+    requests = [sequence([1], slot=None) for _ in range(3)]
+    for request in requests:
+        scheduler.add(request)
+
+    def place(request, free):
+        room["slots"] -= 1
+        return free[0] if room["slots"] >= 0 else None
+
+    assert scheduler.admit(place) == requests[:1]
+    assert [*scheduler.waiting] == requests[1:]
+    assert requests[1].slot is None
+    scheduler.begin(requests[0])
+    scheduler.place_again(requests[0])
+    assert [*scheduler.waiting] == requests, "it is placed again before those that wait"
+    room["slots"] = 3
+    assert scheduler.admit(place) == requests
+
+
 def test_the_cache_slot_of_a_sequence_without_a_slot_raises():
     with pytest.raises(RuntimeError, match="holds no cache slot"):
         _ = sequence([1], slot=None).cache_slot

@@ -61,7 +61,7 @@ def test_every_advised_change_fits(planned: PlannedEngine, draft: bool) -> None:
         together = "together" in advice
         kinds.add("together" if together else "one")
         for part in [advice] if together else advice.split(" or "):
-            changed(short, part).check()
+            changed(short, part).checked()
     assert kinds == {"none", "together", "one"}
 
 
@@ -98,7 +98,7 @@ def test_a_few_tokens_of_context_are_not_advised_if_a_format_has_room(
 
 
 def test_an_engine_that_fits_and_one_of_unknown_memory_pass(planned: PlannedEngine, tmp_path: Path) -> None:
-    planned.check()
-    in_memory(planned, total(planned)).check()
+    planned.checked()
+    in_memory(planned, total(planned)).checked()
     with pytest.raises(ConfigurationError):
-        in_memory(planned, total(planned) - 1).check()
+        in_memory(planned, total(planned) - 1).checked()

@@ -199,6 +199,42 @@ def test_the_plan_computes_the_largest_context_and_slot_count(llama):
     assert (unknown.max_context, unknown.max_slots, unknown.fits) == (None, None, True)
 
 
+def test_a_plan_of_pages_counts_the_tokens_that_fit(llama):
+    """An 8B shape on 80 GiB: 64 requests share about the memory that 16 of the longest take without pages."""
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False, static=True)
+    plan = DeviceMemoryPlan((replace(model, paged=True),), slots=64, context=32768, memory=80 * GIB)
+    assert plan.fits
+    assert plan.cache_tokens == plan.max_cache_tokens
+    assert plan.cache_tokens % 64 == 0
+    assert plan.caches == (plan.cache_tokens + 64 * 64) * 131072
+    assert replace(plan, tokens=plan.cache_tokens).fits
+    assert not replace(plan, tokens=plan.cache_tokens + 64).fits
+    slots = DeviceMemoryPlan((model,), slots=64, context=32768, memory=80 * GIB)
+    assert not slots.fits
+    assert (plan.cache_tokens, slots.max_slots) == (514_240, 16)
+    small = replace(plan, slots=2, context=1000)
+    assert small.cache_tokens == 2 * 1024, "no more than the slots can use"
+    assert replace(small, memory=None).cache_tokens == small.cache_tokens
+    assert replace(small, tokens=64).cache_tokens == 1024, "at least one full slot"
+    assert not replace(plan, memory=16 * GIB).fits
+
+
+@pytest.mark.parametrize("tokens", [None, 512])
+def test_planned_pages_are_those_of_a_loaded_model(checkpoint, tmp_path, tokens):
+    folder = checkpoint(**tiny_heads.TARGET, max_position_embeddings=256)
+    heads = tiny_heads.eagle3(tmp_path)
+    options = {"slots": 3, "context": 200, "kv_cache": "paged", "cache_tokens": tokens, "device": "cpu"}
+    read = EngineOptions.read({**options, "heads": [str(heads)]})
+    (plan,) = memory_plans(folder, [], read, 200, lambda device: None, heads=[heads]).values()
+    with load(folder, heads=heads, **options) as engine:
+        cache = engine.speculator.target.cache
+        assert cache.pool.pages == plan.cache_tokens // 64 == (12 if tokens is None else 8)
+        target, states, eagle = plan.models
+        assert target.pages(3, plan.cache_tokens) == cache.rows.nbytes
+        assert states.pages(3, plan.cache_tokens) == engine.speculator.target._features.rows.nbytes
+        assert plan.caches == cache.rows.nbytes + cache.companions[0].nbytes + eagle.caches(3, 200)
+
+
 def test_a_plan_is_described_with_all_sizes(llama):
     plan = DeviceMemoryPlan(
         (ModelMemory("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB
@@ -239,7 +275,7 @@ def test_planned_bytes_of_heads_equal_those_of_loaded_ones(checkpoint, tmp_path,
     _, drafter = drafter_for_heads(runner, heads)
     assert (target.caches(3, 100), states.caches(3, 100)) == (
         runner.cache.rows.nbytes,
-        runner._features.nbytes,
+        runner._features.rows.nbytes,
     )
     unused = ("embed_tokens.weight",) if kind == "eagle" else ()
     tensors = load_file(next(heads.glob("*.safetensors")))

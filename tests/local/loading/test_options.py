@@ -40,6 +40,16 @@ from specclient.errors import ConfigurationError
         ({"launch_ahead": True, "tensor_parallel": 2}, "launch_ahead is True, but passes of a divided"),
         ({"context": 1}, "context is 1; allowed is None, or an integer of at least 2"),
         ({"threads": 0}, "threads is 0"),
+        ({"kv_cache": "pages"}, "kv_cache is 'pages'; allowed are contiguous, paged"),
+        (
+            {"kv_cache": "paged", "cache_tokens": 63},
+            "cache_tokens is 63; allowed is None, or an integer of at",
+        ),
+        ({"cache_tokens": 640}, "cache_tokens is 640, but kv_cache is 'contiguous', whose size is slots"),
+        ({"kv_cache": "paged", "graphs": "off"}, "kv_cache is 'paged'; graphs is 'off', but pages need"),
+        ({"kv_cache": "paged", "runner": "hf"}, "kv_cache is 'paged'; runner is 'hf'"),
+        ({"kv_cache": "paged", "layer_skip": 1}, "kv_cache is 'paged'; layer_skip is set"),
+        ({"kv_cache": "paged", "tensor_parallel": 2}, "kv_cache is 'paged'; tensor_parallel is set"),
         (
             {"methd": "plain"},
             "'methd' is not an option of a model; did you mean 'method'\\? Allowed",

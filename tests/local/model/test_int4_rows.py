@@ -61,7 +61,11 @@ def gptq(weight, group=32, zero=8, turned=False):
 
 def gptq_with_zeros(weight):
     numbers, scale, zeros, exact = asymmetric(weight)
-    tensors = {"qweight": packed(numbers, 4).t(), "qzeros": packed(zeros.t() - 1, 4), "scales": scale.t().half()}
+    tensors = {
+        "qweight": packed(numbers, 4).t(),
+        "qzeros": packed(zeros.t() - 1, 4),
+        "scales": scale.t().half(),
+    }
     return tensors | {"g_idx": (torch.arange(weight.shape[1]) // 32).int()}, exact
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.cuda_graphs.device_ops import DeviceOps, PassTables, TorchOps
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
+from specclient_local.model.kv_cache import KVCache
 from specclient_local.model.rope import turns
 from specclient_local.model.weights import DecoderWeights, LayerWeights
 
@@ -35,16 +36,40 @@ class HiddenStateWriter:
     Attributes:
         layers: after how many layers hidden states are stored; 0 is the embedding.
         depth: number of the model's layers.
-        rows: ``[slots, capacity, len(layers), hidden]``.
+        rows: ``[slots, capacity, len(layers), hidden]``, or ``[pages, positions of a page, …]``.
+        block_table: the pages of each slot, ``[slots, pages]``; None if the rows are by slot.
     """
 
     layers: tuple[int, ...]
     depth: int
     rows: Tensor
+    block_table: Tensor | None = None
+
+    def read(self, slots: Tensor, positions: Tensor) -> Tensor:
+        """Return hidden states ``[S, R, len(layers), hidden]`` at positions ``[S, R]`` of slots ``[S]``.
+
+        Positions are moved to the nearest that the rows have.
+        """
+        if self.block_table is None:
+            return self.rows[slots[:, None], positions.clamp(0, self.rows.shape[1] - 1)]
+        return self.rows[page_places(self.block_table, slots, positions, self.rows.shape[1])]
 
     def write(self, layers: int, x: Tensor, tables: PassTables) -> None:
         """Store hidden states ``[S, R, hidden]`` after a number of layers."""
-        self.rows[tables.layout.slots[:, None], tables.places, self.layers.index(layers)] = x
+        self.rows[tables.stored, tables.places, self.layers.index(layers)] = x
+
+
+def page_places(block_table: Tensor, slots: Tensor, positions: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the pages ``[S, R]`` of positions of slots, and the places there.
+
+    Args:
+        block_table: the pages of each slot, ``[slots, pages]``.
+        slots: ``[S]``.
+        positions: ``[S, R]``; moved to the nearest that the pages have.
+        size: number of positions of a page.
+    """
+    at = positions.clamp(0, block_table.shape[1] * size - 1)
+    return block_table[slots[:, None], at // size], at % size
 
 
 class DenseDecoder:
@@ -79,7 +104,7 @@ class DenseDecoder:
         self,
         ids: Tensor,
         tables: PassTables,
-        cache: Tensor,
+        cache: KVCache,
         states: HiddenStateWriter | None = None,
     ) -> Tensor:
         """Run the rows through all layers and write their keys and values.
@@ -87,8 +112,7 @@ class DenseDecoder:
         Args:
             ids: ``[S, R]`` token ids; ids outside the vocabulary are replaced by 0.
             tables: the result of :meth:`tables` for the rows.
-            cache: ``[layers, slots, 2 KV, capacity, D]``; positions beyond the capacity are clamped to the
-                last one.
+            cache: the cache; positions beyond its capacity are clamped to the last one.
             states: stores hidden states, if it is given.
 
         Returns:
@@ -107,7 +131,7 @@ class DenseDecoder:
             if i < c.layers:
                 own = self.weights.layers[i]
                 x, delta = layer(
-                    x, delta, own, cache[i], ops=ops, tables=tables, sliding=c.sliding[i], eps=c.norm_eps
+                    x, delta, own, cache.rows[i], ops=ops, tables=tables, sliding=c.sliding[i], eps=c.norm_eps
                 )
         _, normed = ops.add_norm(x, delta, self.weights.norm, c.norm_eps)
         return normed[:count].view(*ids.shape, -1)
@@ -119,7 +143,7 @@ class DenseDecoder:
         logits = self.ops.product(padded, self.weights.head, None)[: len(rows)]
         return logits.view(*hidden.shape[:-1], -1)
 
-    def tables(self, block: DensePassLayout, cache: Tensor) -> PassTables:
+    def tables(self, block: DensePassLayout, cache: KVCache) -> PassTables:
         """Return what all layers of a pass with this layout read."""
         c = self.config
         at = block.positions.clamp(0, self.context - 1)
@@ -127,15 +151,10 @@ class DenseDecoder:
         if not self.ops.reads_in_place:
             mask = self._mask(block.seen())
             windowed = mask if c.window is None else self._mask(block.seen(c.window))
-        return PassTables(
-            block,
-            block.places.clamp(0, cache.shape[3] - 1),
-            self._cos[at],
-            self._sin[at],
-            mask,
-            windowed,
-            c.window,
-        )
+        table, pages, places = cache.block_table, None, block.places.clamp(0, cache.positions - 1)
+        if table is not None:
+            pages, places = page_places(table, block.slots, block.places, cache.rows.shape[3])
+        return PassTables(block, places, self._cos[at], self._sin[at], mask, windowed, c.window, pages, table)
 
     def _mask(self, seen: Tensor) -> Tensor:
         """Return the additive mask ``[S, 1, G R, L]``, where G query heads share a key head."""
@@ -162,7 +181,7 @@ def layer(
         x: ``[N, hidden]`` hidden states without the last layer's output.
         delta: ``[N, hidden]`` that output; None before the first layer.
         w: the layer's weights.
-        kv: ``[slots, 2 KV, capacity, D]`` the layer's KV cache; written in place.
+        kv: ``[slots, 2 KV, capacity, D]`` the layer's KV cache, or its pages; written in place.
         ops: the operations between matrix products.
         tables: the pass's tables.
         sliding: whether the layer has a sliding window.

@@ -151,9 +151,9 @@ class ModelDraft:
 
     def draft(self, inputs: DraftInputs) -> tuple[DraftTensors, Tensor | None]:
         """See :class:`DeviceDraft`."""
-        model, cache = self.runner.dense, self.runner.cache.rows
+        model, cache = self.runner.dense, self.runner.cache
         found, ids = DraftedTokens.empty(), inputs.tail
-        first, later = _layouts(inputs, 2, inputs.start, cache.shape[3], self._context)
+        first, later = _layouts(inputs, 2, inputs.start, cache.positions, self._context)
         tables = [model.tables(first, cache)]
         if later is not None:
             tables += model.tables(later, cache).split(inputs.depth - 1)
@@ -195,9 +195,8 @@ class EagleDraft:
         """See :class:`DeviceDraft`."""
         head, rows = self.runner.head, inputs.tail.shape[1]
         ids, found = inputs.tail, DraftedTokens.empty()
-        at = (inputs.start[:, None] - rows + torch.arange(rows, device=ids.device)).clamp(min=0)
-        at = at.clamp(max=self._states.rows.shape[1] - 1)
-        states = head.read(self._states.rows[inputs.slots[:, None], at][:, :, self._taps])
+        at = inputs.start[:, None] - rows + torch.arange(rows, device=ids.device)
+        states = head.read(self._states.read(inputs.slots, at)[:, :, self._taps])
         for tables in self._tables(inputs, rows):
             hidden = self._step(head, ids, states, tables)[:, -1:]
             ids = found.add(head.logits(hidden), inputs, self._ops, head.weights.ids)
@@ -252,8 +251,8 @@ class MedusaDraft:
 
     def draft(self, inputs: DraftInputs) -> tuple[DraftTensors, Tensor | None]:
         """See :class:`DeviceDraft`."""
-        at = (inputs.start - 1).clamp(0, self._states.rows.shape[1] - 1)
-        states = self._heads.read(self._states.rows[inputs.slots, at][:, self._tap : self._tap + 1])
+        known = self._states.read(inputs.slots, inputs.start[:, None] - 1)[:, 0]
+        states = self._heads.read(known[:, self._tap : self._tap + 1])
         given, heads = inputs.drafts, min(inputs.depth, self._heads.shape.heads)
         best, largest = self._ops.largest(self._heads.logits(states, heads))
         if heads < inputs.depth:  # other requests of the round verify more tokens, which are given

@@ -30,11 +30,14 @@ class PassTables:
 
     Attributes:
         layout: the pass's rows.
-        places: ``[S, R]`` cache positions to write, within the capacity.
+        places: ``[S, R]`` cache positions to write, within the capacity; in a cache of pages, places within
+            the rows' pages.
         cos, sin: ``[S, R, 1, D / 2]`` of the rows' rotations.
         mask: additive mask ``[S, 1, G R, L]`` of layers without a window; None where kernels need none.
         window_mask: the mask of layers with a sliding window.
         window: width of the sliding window; None if there is none.
+        pages: ``[S, R]`` pages to write to; None for a cache whose slots' positions are neighbours.
+        block_table: the pages of each slot, ``[slots, pages]``; None likewise.
     """
 
     layout: DensePassLayout
@@ -44,6 +47,15 @@ class PassTables:
     mask: Tensor | None
     window_mask: Tensor | None
     window: int | None
+    pages: Tensor | None = None
+    block_table: Tensor | None = None
+
+    @property
+    def stored(self) -> Tensor:
+        """The first index into a cache of each row that is written: its slot ``[S, 1]``, or page
+        ``[S, R]``.
+        """
+        return self.layout.slots[:, None] if self.pages is None else self.pages
 
     def split(self, count: int) -> list[PassTables]:
         """Return ``count`` passes of the same number of slots, of which these are the tables in order."""
@@ -53,11 +65,12 @@ class PassTables:
             *(tensor.chunk(count) for tensor in (self.places, self.cos, self.sin)),
             masks,
             windows,
+            _split(self.pages, count),
             strict=True,
         )
         return [
-            PassTables(layout, places, cos, sin, mask, window_mask, self.window)
-            for layout, places, cos, sin, mask, window_mask in parts
+            PassTables(layout, places, cos, sin, mask, window_mask, self.window, pages, self.block_table)
+            for layout, places, cos, sin, mask, window_mask, pages in parts
         ]
 
 
@@ -82,7 +95,7 @@ class DeviceOps(Protocol):
 
         Args:
             qkv: ``[N, (H + 2 KV) D]``.
-            kv: ``[slots, 2 KV, capacity, D]`` the layer's cache; written in place.
+            kv: ``[slots, 2 KV, capacity, D]`` the layer's cache, or its pages; written in place.
             norm: ``[H + KV, D]`` weights of the queries' and keys' norm.
             tables: the pass's tables.
             eps: epsilon of the norm.
@@ -140,7 +153,7 @@ class TorchOps:
         heads = own.shape[2] - 2 * shared
         turned = _rotate(own[:, :, : heads + shared], norm, tables.cos, tables.sin, eps)
         written = torch.cat((turned[:, :, heads:], own[:, :, heads + shared :]), dim=2)
-        kv[tables.layout.slots[:, None], :, tables.places] = written
+        kv[tables.stored, :, tables.places] = written
         return turned[:, :, :heads]
 
     def attend(self, queries: Tensor, kv: Tensor, tables: PassTables, *, sliding: bool) -> Tensor:
@@ -148,7 +161,7 @@ class TorchOps:
         batch, rows, heads, dim = queries.shape
         shared, layout = kv.shape[1] // 2, tables.layout
         mask = tables.window_mask if sliding else tables.mask
-        known = (kv[:batch] if layout.first else kv[layout.slots])[:, :, : layout.length]
+        known = _in_order(kv, tables, batch)[:, :, : layout.length]
         # The query heads of one key head become its rows: each key is read once and is not copied.
         grouped = queries.view(batch, rows, shared, -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
         keys, values = known[:, :shared], known[:, shared:]
@@ -177,6 +190,14 @@ class TorchOps:
     def draw(self, p: Tensor, uniform: Tensor) -> Tensor:
         """See :class:`DeviceOps`."""
         return draw_tokens(p, uniform)
+
+
+def _in_order(kv: Tensor, tables: PassTables, batch: int) -> Tensor:
+    """Return the caches of a pass's slots with their positions in order, ``[S, 2 KV, capacity, D]``."""
+    layout = tables.layout
+    if tables.block_table is None:
+        return kv[:batch] if layout.first else kv[layout.slots]
+    return kv[tables.block_table[layout.slots]].transpose(1, 2).flatten(2, 3)
 
 
 def _rotate(qk: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:

@@ -134,6 +134,7 @@ class DeviceRounds:
         """
         seats = self.target.seats([request.slot for request in requests])
         shape = self._shape(requests, seats, drafter)
+        self.target.cache.prepare((each.slot, each.start + each.depth + 1) for each in requests)
         rows = self._rows(requests, seats, shape)
         return self._launched(shape, seats, self._replay(shape, torch.tensor(rows)))
 
@@ -270,7 +271,7 @@ class DeviceRounds:
             context=self.target.context,
             first=shape.first,
         )
-        model, cache = self.target.dense, self.target.cache.rows
+        model, cache = self.target.dense, self.target.cache
         logits = model.logits(model.hidden(ids, model.tables(layout, cache), cache, self.target.states))
         if shape.draws:
             p, largest = model.ops.probabilities(logits, batch.shaping)

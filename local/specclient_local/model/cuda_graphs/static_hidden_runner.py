@@ -24,7 +24,7 @@ class StaticHiddenRunner(HiddenStateRunner, StaticRunner):
         slots: maximum number of concurrent sequences.
         context: maximum positions per slot.
         layers: after how many layers hidden states are kept, ascending.
-        records: see :class:`StaticRunner`.
+        records, pages: see :class:`StaticRunner`.
     """
 
     def __init__(
@@ -36,10 +36,12 @@ class StaticHiddenRunner(HiddenStateRunner, StaticRunner):
         layers: tuple[int, ...],
         *,
         records: bool = True,
+        pages: int | None = None,
     ) -> None:
-        StaticRunner.__init__(self, decoder, weights, slots, context, records=records)
-        self.keep_states(weights, layers, positions=self.cache.rows.shape[3])
-        self.states = HiddenStateWriter(layers, decoder.config.layers, self._features)
+        StaticRunner.__init__(self, decoder, weights, slots, context, records=records, pages=pages)
+        self.keep_states(weights, layers, positions=self.cache.positions)
+        rows, table = self._features.rows, self.cache.block_table
+        self.states = HiddenStateWriter(layers, decoder.config.layers, rows, table)
 
     @torch.inference_mode()
     def run_pass(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:

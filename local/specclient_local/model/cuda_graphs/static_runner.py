@@ -91,6 +91,7 @@ class StaticRunner(DecoderRunner):
         slots: maximum number of concurrent sequences.
         context: maximum positions per slot.
         records: see :class:`~specclient_local.model.cuda_graphs.graph_recorder.GraphRecorder`.
+        pages: number of pages of the cache; None for one with a place for each position of each slot.
 
     Attributes:
         dense: the model with static shapes.
@@ -110,8 +111,9 @@ class StaticRunner(DecoderRunner):
         context: int,
         *,
         records: bool = True,
+        pages: int | None = None,
     ) -> None:
-        super().__init__(decoder, slots, context, PADDING_POSITIONS)
+        super().__init__(decoder, slots, context, PADDING_POSITIONS, pages=pages)
         self.recorder = GraphRecorder(self.device, records=records)
         ops = select_ops(decoder.config, self.device, kernels=self.recorder.records)
         self.dense = DenseDecoder(decoder.config, weights, context, ops=ops)
@@ -172,7 +174,7 @@ class StaticRunner(DecoderRunner):
 
         The whole capacity where kernels read the used positions only: one recording serves every length.
         """
-        capacity: int = self.cache.rows.shape[3]
+        capacity = self.cache.positions
         if self.dense.ops.reads_in_place:
             return capacity
         return min(capacity, max(_SHORTEST, 1 << (length - 1).bit_length()))
@@ -192,6 +194,7 @@ class StaticRunner(DecoderRunner):
         ends = [self.cache.lengths[part.slot] + part.rows for part in parts]
         if max(ends) > self.context:
             raise ValueError(f"{max(ends)} positions exceed the {self.context} a slot can hold")
+        self.cache.prepare((part.slot, end) for part, end in zip(parts, ends, strict=True))
         seats = self.seats([part.slot for part in parts])
         rows = _least(max(part.rows for part in parts), ROWS)
         bucket = PassBucket(len(seats.slots), rows, self.attended(max(ends)), self.in_order(seats))
@@ -211,6 +214,7 @@ class StaticRunner(DecoderRunner):
         start = self.cache.lengths[part.slot]
         if start + part.rows > self.context:
             raise ValueError(f"{start + part.rows} positions exceed the {self.context} a slot can hold")
+        self.cache.prepare([(part.slot, start + part.rows)])
         rows = _least(part.rows, PROMPT_ROWS)
         values = torch.tensor([[part.slot, start, *_padded(part.tokens, rows - part.rows, 0)]])
         bucket = PassBucket(1, rows, self.attended(min(start + rows, self.context)), first=False)
@@ -221,8 +225,8 @@ class StaticRunner(DecoderRunner):
         """Compute a chunk of a prompt: slot, first position, ids."""
         slots, starts = inputs[:, 0].contiguous(), inputs[:, 1].contiguous()
         block = DensePassLayout.prompt(slots, starts, bucket.rows, bucket.length)
-        tables = self.dense.tables(block, self.cache.rows)
-        self.dense.hidden(inputs[:, 2:], tables, self.cache.rows, self.states)
+        tables = self.dense.tables(block, self.cache)
+        self.dense.hidden(inputs[:, 2:], tables, self.cache, self.states)
 
     def _replay(self, bucket: PassBucket, values: Tensor) -> Tensor:
         """Run a bucket and return its logits ``[S, R, V]``; the next pass overwrites them."""
@@ -257,8 +261,8 @@ class StaticRunner(DecoderRunner):
             length=bucket.length,
             first=bucket.first,
         )
-        tables = self.dense.tables(block, self.cache.rows)
-        logits = self.dense.logits(self.dense.hidden(ids, tables, self.cache.rows, self.states))
+        tables = self.dense.tables(block, self.cache)
+        logits = self.dense.logits(self.dense.hidden(ids, tables, self.cache, self.states))
         self._logits[: bucket.slots * bucket.rows].copy_(logits.flatten(0, 1))
 
     def _fields(self, part: SlotInput, rows: int) -> list[int]:

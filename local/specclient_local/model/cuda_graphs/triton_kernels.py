@@ -55,7 +55,10 @@ def rotate_kernel(
     PAIRS: tl.constexpr,
     NORM: tl.constexpr,
 ) -> None:
-    """Normalise and rotate one head of one row; write a query, or a key or value to the cache."""
+    """Normalise and rotate one head of one row; write a query, or a key or value to the cache.
+
+    In a cache of pages, ``slots`` are the pages of the rows, ``places`` places in these, and ``rows`` is 1.
+    """
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     pairs = tl.arange(0, PAIRS)
@@ -79,7 +82,7 @@ def rotate_kernel(
         tl.store(target, a.to(queries.dtype.element_ty), mask=inside)
         tl.store(target + 1, b.to(queries.dtype.element_ty), mask=inside)
     else:
-        slot = tl.load(slots + row // rows)
+        slot = tl.load(slots + row // rows).to(tl.int64)
         place = tl.load(places + row)
         held = kv + slot * slot_stride + (head - HEADS) * head_stride + place * DIM + 2 * pairs
         tl.store(held, a.to(kv.dtype.element_ty), mask=inside)
@@ -93,6 +96,7 @@ def attend_kernel(
     partial: tl.tensor,
     stats: tl.tensor,
     slots: tl.tensor,
+    block_table: tl.tensor,
     positions: tl.tensor,
     origins: tl.tensor,
     words: tl.tensor,
@@ -101,6 +105,7 @@ def attend_kernel(
     rows: tl.tensor,
     slot_stride: tl.tensor,
     head_stride: tl.tensor,
+    table_stride: tl.tensor,
     window: tl.tensor,
     capacity: tl.tensor,
     splits: tl.tensor,
@@ -114,12 +119,15 @@ def attend_kernel(
     SPLIT: tl.constexpr,
     WORDS: tl.constexpr,
     WINDOW: tl.constexpr,
+    PAGED: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> None:
     """Attend over one split of a slot's keys with a tile of its queries that share a key head.
 
     Splits and tiles have fixed sizes, so a row's result does not depend on the number of rows. The split's
-    outputs, largest scores and sums are combined by :func:`combine_kernel`.
+    outputs, largest scores and sums are combined by :func:`combine_kernel`. If ``PAGED``, a slot's positions
+    are in the pages of ``BLOCK_N`` positions that its row of the table names; the keys of a step are one
+    page, and all sums have the same order as without pages.
     """
     split = tl.program_id(0) // TILES
     group = tl.program_id(1)
@@ -141,8 +149,9 @@ def attend_kernel(
     if WORDS:
         word = tl.load(words + batch * rows + row, mask=real, other=1)
         origin = tl.load(origins + batch)
-    keys = kv + tl.load(slots + batch) * slot_stride + group * head_stride
-    values = keys + SHARED * head_stride
+    slot = tl.load(slots + batch)
+    pages = block_table + slot * table_stride
+    keys = kv + slot * slot_stride + group * head_stride
     largest = tl.full([BLOCK_M], float("-inf"), tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     output = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
@@ -150,9 +159,13 @@ def attend_kernel(
         columns = first + tl.arange(0, BLOCK_N)
         used = columns < end
         place = columns[:, None] * DIM + dims[None, :]
+        if PAGED:
+            page = tl.load(pages + first // BLOCK_N).to(tl.int64)
+            keys = kv + page * slot_stride + group * head_stride
+            place -= first * DIM
         held = used[:, None] & in_head[None, :]
         k = tl.load(keys + place, mask=held, other=0.0)
-        v = tl.load(values + place, mask=held, other=0.0)
+        v = tl.load(keys + SHARED * head_stride + place, mask=held, other=0.0)
         score = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
         if WORDS:
             offset = columns - origin

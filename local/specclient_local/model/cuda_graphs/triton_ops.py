@@ -21,6 +21,7 @@ from specclient_local.model.cuda_graphs.device_verify import SamplingTensors
 from specclient_local.model.cuda_graphs.pass_layout import DensePassLayout
 from specclient_local.model.cuda_graphs.rounded_products import RoundedProducts
 from specclient_local.model.int4_weights import Int4Weight
+from specclient_local.model.kv_cache import POSITION_BLOCK
 from specclient_local.model.quantization import (
     FP8,
     FP8_LARGEST,
@@ -32,8 +33,8 @@ from specclient_local.model.quantization import (
 
 _log = logging.getLogger("specclient")
 
-_KEYS = 64
-"""Keys per step within a split."""
+_KEYS = POSITION_BLOCK
+"""Keys per step within a split: one page of a cache of pages."""
 
 _ROW_TILE = 32
 """Queries per tile of the attention. Fixed, so that a row's sums have the same order in any pass."""
@@ -128,9 +129,9 @@ class TritonOps:
             tables.cos if norm is None else norm,
             tables.cos,
             tables.sin,
-            tables.layout.slots,
+            tables.layout.slots if tables.pages is None else tables.pages,
             tables.places,
-            rows,
+            rows if tables.pages is None else 1,
             kv.stride(0),
             kv.stride(1),
             eps,
@@ -145,7 +146,7 @@ class TritonOps:
 
     def attend(self, queries: Tensor, kv: Tensor, tables: PassTables, *, sliding: bool) -> Tensor:
         """See :class:`DeviceOps`."""
-        layout = tables.layout
+        layout, table = tables.layout, tables.block_table
         batch, rows, heads, dim = queries.shape
         shared = kv.shape[1] // 2
         cut = _splits(layout, batch)
@@ -164,6 +165,7 @@ class TritonOps:
             partial,
             stats,
             layout.slots,
+            layout.slots if table is None else table,
             layout.positions,
             layout.origins,
             layout.origins if layout.words is None else layout.words,
@@ -172,6 +174,7 @@ class TritonOps:
             rows,
             kv.stride(0),
             kv.stride(1),
+            0 if table is None else table.stride(0),
             window or 0,
             layout.length,
             splits,
@@ -179,6 +182,7 @@ class TritonOps:
             BLOCK_N=_KEYS,
             WORDS=layout.words is not None,
             WINDOW=window is not None,
+            PAGED=table is not None,
             PRECISION="ieee" if queries.dtype == torch.float32 else "tf32",
             num_warps=4,
             num_stages=3 if queries.element_size() == 2 else 1,

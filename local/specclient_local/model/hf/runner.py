@@ -116,6 +116,10 @@ class HfRunner(HfPasses):
     def use_adapter(self, slot: int, adapter: int | None) -> None:
         """Do nothing: the loader refuses adapters for models that transformers runs."""
 
+    def reserve(self, slot: int, end: int) -> int:  # noqa: ARG002 - every slot has its own memory
+        """Return ``end``."""
+        return end
+
     def unmoved_length(self, slot: int) -> int:
         """Return the number of leading positions whose rows were computed there, not moved there."""
         own = self._slots[slot]

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
-from specclient_local.model.kv_cache import POSITION_BLOCK
+from specclient_local.model.kv_cache import POSITION_BLOCK, SlotRows
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.build import library
 from specclient_local.model.native.passes import (
@@ -267,7 +267,9 @@ class _PreparedPass:
         self._positions[first : first + rows] = [*range(start, end)]
         span.first, span.rows, span.start, span.open, span.length = first, rows, start, start, length
         span.mask = self._causal - 4 * start
-        span.cache = addressof(cache.views(slot).addresses)
+        held = cache.views(slot)
+        assert isinstance(held, SlotRows)  # only such caches have compiled passes
+        span.cache = addressof(held.addresses)
         if self._features is not None:
             self._feature_rows[i:] = [self._features(slot, start, end)]
         return length

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.eagle_weights import EagleWeights
+from specclient_local.model.kv_cache import SlotRows
 from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import (
     GATES_PER_GROUP,
@@ -231,8 +232,9 @@ class NativePasses:
         self._pass_memory = (numbers, span_structs, [span.cache for span in spans])
         table.spans, table.span = len(spans), addressof(span_structs)
         table.wanted = rows if wanted is None else len(wanted)
-        rows_of_first = spans[0].cache[0]
-        table.capacity, table.is_bfloat16 = rows_of_first.shape[1], rows_of_first.dtype == torch.bfloat16
+        first = spans[0].cache
+        assert isinstance(first, SlotRows)  # only such caches have compiled passes
+        table.capacity, table.is_bfloat16 = first[0].shape[1], first[0].dtype == torch.bfloat16
         table.ids, table.positions = where, where + 8 * rows
         table.wanted_rows = None if wanted is None else where + 16 * rows
         table.logits = logits.data_ptr()
@@ -283,6 +285,7 @@ class NativePasses:
 
     def _span(self, span: PassSpan) -> SpanStruct:
         window = span.window_mask
+        assert isinstance(span.cache, SlotRows)
         return SpanStruct(
             span.rows.start,
             span.count,

@@ -88,18 +88,43 @@ class Watcher(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+PAGED = {"plain": 16, "given": 16, "draft": 16, "eagle": 19, "medusa": 19}
+"""Operations that a round has in addition if the target's cache is in pages.
+
+They find the page of each row that is written, put each layer's pages in order, which kernels need not, and
+find the hidden states that heads read.
+"""
+
+
 @pytest.fixture(scope="module")
-def speculator(tmp_path_factory):
-    """Return a speculator with a draft model and both kinds of heads, all with static shapes."""
+def checkpoints(tmp_path_factory):
+    """Return a target and its heads."""
     folder = tmp_path_factory.mktemp("operations")
     checkpoint = write_checkpoint(folder / "target", num_hidden_layers=4)
-    heads = [tiny_heads.eagle3(folder / "eagle"), tiny_heads.medusa(folder / "medusa")]
+    return checkpoint, [tiny_heads.eagle3(folder / "eagle"), tiny_heads.medusa(folder / "medusa")]
+
+
+def speculator_of(checkpoints, pages=None):
+    checkpoint, heads = checkpoints
     placed = ModelPlacement(graphs="on", device="cpu")
     layers = read_config(checkpoint).layers
-    target = load_model(checkpoint, placed, slots=SLOTS, context=64, taps=tuple(range(layers + 1)))
+    own = dataclasses.replace(placed, pages=pages)
+    target = load_model(checkpoint, own, slots=SLOTS, context=64, taps=tuple(range(layers + 1)))
     drafters = dict(drafter_for_heads(target, own) for own in heads)
     draft = load_model(checkpoint, placed, slots=SLOTS, context=64, exact=False)
     return DeviceSpeculator(target, {"draft": DraftModel(draft, target.config.vocab_size), **drafters})
+
+
+@pytest.fixture(scope="module")
+def speculator(checkpoints):
+    """Return a speculator with a draft model and both kinds of heads, all with static shapes."""
+    return speculator_of(checkpoints)
+
+
+@pytest.fixture(scope="module")
+def paged(checkpoints):
+    """Return the same with the target's cache in pages."""
+    return speculator_of(checkpoints, pages=2 * SLOTS)
 
 
 def recorded_run(rounds, method, params, batch):
@@ -177,6 +202,43 @@ def test_the_inputs_of_a_round_that_continues_are_made_on_one_device():
         mixed = [torch.zeros_like(each, device="cpu") if at == i else each for at, each in enumerate(tensors)]
         with pytest.raises((RuntimeError, NotImplementedError)):
             continue_inputs(*mixed, shape, context=64, vocab=300)
+
+
+@pytest.mark.parametrize("method", ["plain", "given", "draft", "eagle", "medusa"])
+@torch.inference_mode()
+def test_a_round_over_pages_waits_for_nothing_and_allocates_no_page(speculator, paged, method):
+    counts = []
+    for own in (speculator, paged):
+        rounds = own.device_rounds
+        shape, values = recorded_run(rounds, method, SAMPLING["sampled"], SLOTS)
+        output = torch.zeros(shape.slots, shape.depth + RESULT_FIELDS, dtype=torch.long)
+        if own is paged:
+            table, pool = rounds.target.cache.table, rounds.target.cache.pool
+            before = table.clone(), pool.available, table.data_ptr()
+        with Watcher() as watcher:
+            rounds._round(shape, values, output)
+        counts.append(watcher.counts.total())
+    assert (pool.available, rounds.target.cache.table.data_ptr()) == before[1:]
+    assert torch.equal(table, before[0])
+    assert counts[1] - counts[0] <= PAGED[method]
+
+
+@torch.inference_mode()
+def test_a_recorded_round_reads_a_table_that_has_changed(paged):
+    """The table is read when a round runs, not when it is recorded: its slot may have other pages then."""
+    target = paged.device_rounds.target
+    found = []
+    for others in ([], [1, 2]):
+        for slot in range(SLOTS):
+            target.truncate(slot, 0)
+        for slot in (*others, 0):
+            target.prefill(slot, [5, 6, 7][: 3 if slot == 0 else 2])
+        pages = list(target.cache.pool.pages_of(0))
+        (won,) = paged.device_rounds.run([DeviceRoundRequest(0, [8, 9], 3, 0, SAMPLING["greedy"])])
+        found.append((pages, won.tokens, target.cache.rows[:, pages[0], :, :4].clone()))
+    assert found[0][0] != found[1][0]
+    assert found[0][1] == found[1][1]
+    assert torch.equal(found[0][2], found[1][2])
 
 
 @torch.inference_mode()

@@ -14,9 +14,21 @@ from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
 ATTENTION = {"HEADS": 32, "SHARED": 8, "DIM": 128, "BLOCK_D": 128, "TILES": 1, "BLOCK_M": 32, "SPLIT": 256}
+STEP = {"BLOCK_N": 64, "PRECISION": "tf32"}
 _FLOATS = ("cos", "sin", "partial", "stats", "tops", "sums", "highest", "p")
 _INTEGERS = (
-    *("rows", "slot_stride", "head_stride", "window", "capacity", "splits", "outputs", "width", "part"),
+    *(
+        "rows",
+        "slot_stride",
+        "head_stride",
+        "table_stride",
+        "window",
+        "capacity",
+        "splits",
+        "outputs",
+        "width",
+        "part",
+    ),
     *("vocab", "stride", "pairs"),
 )
 _INTEGER_ROWS = ("top_k", "before", "counts", "weights", "state", "k_state", "k_sums", "first_sums")
@@ -28,6 +40,7 @@ TYPES = {
     **dict.fromkeys(("temperature", "uniform", "top_p"), "*fp64"),
     "eps": "fp32",
     "arrived": "*i32",
+    "block_table": "*i32",
 }
 """Types of arguments by name; all others are pointers to bfloat16, or what a case names."""
 
@@ -41,8 +54,23 @@ CASES = {
     ),
     "attend": (
         kernels.attend_kernel,
-        {**ATTENTION, "BLOCK_N": 64, "WORDS": True, "WINDOW": True, "PRECISION": "tf32"},
+        {**ATTENTION, **STEP, "WORDS": True, "WINDOW": True, "PAGED": False},
+        {"scale": "fp32", "block_table": "*i64"},
+    ),
+    "attend_in_pages": (
+        kernels.attend_kernel,
+        {**ATTENTION, **STEP, "WORDS": True, "WINDOW": False, "PAGED": True},
         {"scale": "fp32"},
+    ),
+    "read_a_prompt_in_pages": (
+        kernels.attend_kernel,
+        {**ATTENTION, **STEP, "SPLIT": 4096, "WORDS": False, "WINDOW": False, "PAGED": True},
+        {"scale": "fp32"},
+    ),
+    "rotate_into_pages": (
+        kernels.rotate_kernel,
+        {"HEADS": 32, "SHARED": 8, "DIM": 128, "PAIRS": 64, "NORM": False},
+        {"norm": "*fp32", "slots": "*i32"},
     ),
     "combine": (kernels.combine_kernel, {**ATTENTION, "CHUNK": 16}, {}),
     "gate": (kernels.gate_kernel, {"SIZE": 14336, "BLOCK": 1024}, {}),
