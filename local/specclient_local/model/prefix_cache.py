@@ -61,8 +61,8 @@ class SlotContents:
     """The contents of a slot.
 
     Attributes:
-        tokens: the tokens whose rows it holds; the request's own growing list while it runs. For a draft head,
-            whose rows are made of two tokens, pairs of them.
+        tokens: the tokens whose rows it holds; the request's own growing list while it runs. For a draft
+            head, whose rows are made of two tokens, pairs of them.
         prompt: number of leading tokens that were prefilled as a prompt.
         shared: number of these tokens that were copied from rows of the same owner instead of computed.
         used: number of the turn in which the slot was last used or copied from.
