@@ -39,7 +39,7 @@ def ways_of(
     engine: Engine, methods: Sequence[str], prompts: Sequence[Sequence[int]], base: Parameters
 ) -> dict[str, Callable[[], TimedRun]]:
     """Return timed functions of an engine's methods at each draft length, and of grown trees."""
-    found: dict[str, Parameters] = {}
+    found: dict[str, Any] = {}
     for method in methods:
         own: Any = {**base, "method": method}
         if method == PLAIN:

@@ -76,7 +76,8 @@ class SlotContents:
     """The contents of a slot.
 
     Attributes:
-        tokens: the tokens whose rows it holds; the request's own growing list while it runs.
+        tokens: the tokens whose rows it holds; the request's own growing list while it runs. For a draft
+            head, whose rows are made of two tokens, pairs of them.
         prompt: number of leading tokens that were prefilled as a prompt.
         shared: number of these tokens that were copied from rows of the same owner instead of computed.
         used: number of the turn in which the slot was last used or copied from.
@@ -84,7 +85,7 @@ class SlotContents:
         owner: whose request it is.
     """
 
-    tokens: Sequence[int] = ()
+    tokens: Sequence[object] = ()
     prompt: int = 0
     shared: int = 0
     used: int = -1
@@ -111,7 +112,7 @@ class PrefixCache:
 
     def place(
         self,
-        tokens: Sequence[int],
+        tokens: Sequence[object],
         prompt: int,
         free: Sequence[int],
         adapter: int | None = None,
@@ -133,12 +134,12 @@ class PrefixCache:
         others = [slot for slot in free if slot != source] or free
         return min(others, key=lambda slot: self._held[slot].used)
 
-    def done(self, slot: int, tokens: Sequence[int]) -> int:
+    def done(self, slot: int, tokens: Sequence[object]) -> int:
         """Return the number of positions that a request has in its slot; 0 before it begins."""
         return self._runner.length(slot) if self._held[slot].tokens is tokens else 0
 
     def begin(
-        self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None, owner: str = ""
+        self, slot: int, tokens: Sequence[object], prompt: int, adapter: int | None = None, owner: str = ""
     ) -> int:
         """Copy the longest prefix of a prompt that any slot holds into the prompt's slot.
 
@@ -176,7 +177,7 @@ class PrefixCache:
         return runner.length(slot)
 
     def begin_alone(
-        self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None = None, owner: str = ""
+        self, slot: int, tokens: Sequence[object], prompt: int, adapter: int | None = None, owner: str = ""
     ) -> int:
         """Do the same as :meth:`begin` for a prompt whose tokens are scored, so that none may be copied.
 
@@ -221,7 +222,9 @@ class PrefixCache:
         unmoved = min(self._runner.unmoved_length(slot), len(held.tokens))
         return unmoved if self._runner.prefix_granularity == 1 else min(unmoved, held.prompt)
 
-    def _common(self, slot: int, tokens: Sequence[int], prompt: int, adapter: int | None, owner: str) -> int:
+    def _common(
+        self, slot: int, tokens: Sequence[object], prompt: int, adapter: int | None, owner: str
+    ) -> int:
         """Return the number of a slot's positions that an owner's prompt may reuse: equal, bit for bit."""
         held, granularity = self._held[slot], self._runner.prefix_granularity
         if held.adapter != adapter or (self._apart and held.owner != owner):
@@ -230,7 +233,7 @@ class PrefixCache:
         return common if common == held.prompt == prompt else common // granularity * granularity
 
     def _longest(
-        self, tokens: Sequence[int], prompt: int, slots: Sequence[int], adapter: int | None, owner: str
+        self, tokens: Sequence[object], prompt: int, slots: Sequence[int], adapter: int | None, owner: str
     ) -> tuple[int, int]:
         """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal
         ones.
@@ -243,7 +246,7 @@ class PrefixCache:
         return best
 
 
-def _equal(one: Sequence[int], other: Sequence[int], most: int) -> int:
+def _equal(one: Sequence[object], other: Sequence[object], most: int) -> int:
     """Return the length of the common prefix of two lists, up to ``most``."""
     if most == 0 or one[:most] == other[:most]:
         return most

@@ -26,9 +26,8 @@ EngineMethod = Literal[
 
 ``plain`` does not draft. ``draft`` drafts with a draft model, ``ngram`` with the tokens that followed an
 earlier occurrence of the last ones, ``suffix`` with those that most often did so in the request and in
-earlier answers, ``layer_skip`` with some of the target's layers, ``union`` with all draft
-models and ``ngram`` at once, ``medusa``, ``eagle`` and ``peagle`` (P-EAGLE) with heads of the target, ``mtp``
-with the head for multi-token prediction that the target's checkpoint ships.
+earlier answers, ``layer_skip`` with some of the target's layers, ``union`` with all draft models and
+``ngram`` at once, ``medusa``, ``eagle``, ``peagle`` (P-EAGLE) and ``mtp`` with heads of the target.
 """
 
 Method = Literal[EngineMethod, "prediction"]

@@ -171,3 +171,20 @@ def test_a_seed_gives_the_same_answer_alone_and_in_a_batch(byte_heads, kind):
     answers = [sink[-1].generation.token_ids for sink in events.values()]
     assert answers[0] == answers[2] == alone.token_ids
     assert answers[1] != alone.token_ids
+
+
+@pytest.mark.parametrize("name", ["eagle", "eagle3", "peagle"])
+def test_choices_that_share_a_prompt_equal_plain_decoding_and_answers_alone(byte_heads, name):
+    """The second and third choice copy the prompt's rows in the head's cache."""
+    target, heads = byte_heads
+    prompt = "return 1\n" * 6
+    with load(target, heads=heads[name], slots=3) as engine:
+        plain = engine.generate(prompt, max_tokens=20, method="plain").token_ids
+        choices = engine.generate_many(prompt, 3, max_tokens=20, temperature=0.0, draft_length=3)
+        seeded = {"max_tokens": 20, "temperature": 1.0, "seed": 4, "draft_length": 3}
+        sampled = engine.generate_many(prompt, 3, **seeded)
+        alone = engine.generate(prompt, **seeded)
+    assert [choice.token_ids for choice in choices] == [plain] * 3
+    assert all(choice.speculation.drafted > 0 for choice in choices)
+    assert sampled[0].token_ids == alone.token_ids
+    assert len({tuple(choice.token_ids) for choice in sampled}) == 3
