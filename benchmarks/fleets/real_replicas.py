@@ -247,9 +247,10 @@ def main() -> None:
             seed=given.seed,
         )
         begun = time.monotonic()
-        with replicas(
-            given.python, target, given.arm, given.arguments, given.prefix, Path(given.logs)
-        ) as urls:
+        words: dict[str, Any] = {
+            "arguments": given.arguments, "prefix": given.prefix, "logs": Path(given.logs),
+        }  # fmt: skip
+        with replicas(given.python, target, given.arm, **words) as urls:
             print(
                 f"{given.arm}: ready after {time.monotonic() - begun:.0f} s; {len(calls)} calls", flush=True
             )
