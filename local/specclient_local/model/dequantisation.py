@@ -124,7 +124,9 @@ class StoredMatrices:
             raise self._unfit(stem, shape) from error
 
     def _int4(self, stem: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a matrix's numbers from 0 to 15 ``[out, in]``, its scales and zero points ``[out, groups]``."""
+        """Return a matrix's numbers from 0 to 15 ``[out, in]``, and its groups' scales and zero points, each
+        ``[out, groups]``.
+        """
         if self.form.kind == "compressed-tensors":
             scales = self.get(f"{stem}.weight_scale")
             zeros = torch.zeros(scales.shape)

@@ -19,7 +19,8 @@ from specclient_local.model.native.library_cache import cache_folder, cached_lib
 _LOG = logging.getLogger("specclient")
 _FOLDER = Path(__file__).parent
 _SOURCES = (
-    "matmul.h", "dot_products.h", "row_ops.h", "attention.h", "thread_team.h", "forward_pass.h", "pack.h", "entry_points.c",
+    "matmul.h", "dot_products.h", "row_ops.h", "attention.h", "thread_team.h", "forward_pass.h", "pack.h",
+    "entry_points.c",
 )  # fmt: skip
 _FLAGS = (
     *("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts"),
