@@ -115,14 +115,18 @@ class StoredMatrices:
                 return None
             numbers, scales, zeros = self._int4(stem)
             groups, rest = divmod(shape[1], GROUP_INPUTS * scales.shape[1])
-            if tuple(numbers.shape) != shape or rest or not torch.equal(zeros, zeros.byte().float()):
+            if tuple(numbers.shape) != shape or rest or zeros.shape != scales.shape:
+                raise self._unfit(stem, shape)
+            if not torch.equal(zeros, zeros.byte().float()):  # other zero points than any quantiser's
                 raise self._unfit(stem, shape)
             return int4_rows(numbers, *(part.repeat_interleave(groups, 1) for part in (scales, zeros)))
         except (RuntimeError, IndexError, ValueError, TypeError, ZeroDivisionError) as error:
             raise self._unfit(stem, shape) from error
 
     def _int4(self, stem: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Return a matrix's numbers from 0 to 15 ``[out, in]``, its scales and zero points ``[out, groups]``."""
+        """Return a matrix's numbers from 0 to 15 ``[out, in]``, and its groups' scales and zero points, each
+        ``[out, groups]``.
+        """
         if self.form.kind == "compressed-tensors":
             scales = self.get(f"{stem}.weight_scale")
             zeros = torch.zeros(scales.shape)

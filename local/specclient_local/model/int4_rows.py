@@ -1,8 +1,9 @@
 """Matrices in 4 bits as rows of bytes, which a family joins and reorders as it does rows of numbers.
 
 A row has the numbers of its groups of 32 inputs, two in a byte, then the groups' scales in bfloat16, and then
-their zero points, a byte each. This is the form between a checkpoint's own 4 bits and the panels of compiled passes, to which the numbers are
-copied without rounding them (:mod:`specclient_local.model.native.packed_weights`).
+their zero points, a byte each. This is the form between a checkpoint's own 4 bits and the panels of compiled
+passes, to which the numbers are copied without rounding them
+(:mod:`specclient_local.model.native.packed_weights`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints in 4 bits go to the packed form with their own numbers and zero points; others are dequantised."""
+"""Checkpoints in 4 bits go to the packed form with their own numbers; other layouts are dequantised."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def asymmetric(weight, group=32):
     return numbers.view(weight.shape), scale, zeros, exact
 
 
-def gptq(weight, group=32, zero=8, turned=False):
+def gptq(weight, group=32, turned=False):
     numbers, scale, exact = symmetric(weight, group)
     order = torch.arange(weight.shape[1]) // group
     tensors = {
         "qweight": packed(numbers, 4).t(),
-        "qzeros": packed(torch.full((scale.shape[1], len(weight)), zero - 1), 4),
+        "qzeros": packed(torch.full((scale.shape[1], len(weight)), 7), 4),
         "scales": scale.t().half(),
         "g_idx": (order.flip(0) if turned else order).int(),
     }
@@ -100,7 +100,6 @@ KEPT = {
     "gptq": (gptq, GPTQ),
     "awq": (awq, {"quant_method": "awq", "bits": 4}),
     "compressed-tensors": (compressed, COMPRESSED | PACKED | groups(4, group_size=32)),
-    "gptq with another zero point": (lambda w: gptq(w, zero=7), GPTQ),
     "gptq with zero points": (gptq_with_zeros, GPTQ),
     "awq with zero points": (awq_with_zeros, {"quant_method": "awq", "bits": 4}),
     "compressed-tensors with zero points": (
