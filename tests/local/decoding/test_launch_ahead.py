@@ -6,6 +6,8 @@ the device than the host knows.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import tiny_heads
 import torch
@@ -389,3 +391,25 @@ def test_a_cancelled_request_leaves_the_others_alone(folder):
             pass
         assert len(other) == count
         assert sink[-1].generation.token_ids == alone[0][0]
+
+
+def test_drafts_that_end_at_a_limit_are_not_taken_for_broken_ones(ahead, monkeypatch):
+    def never(*given):
+        raise AssertionError("numbers of the draft were taken for not finite")
+
+    monkeypatch.setattr(DraftModel, "mark_not_finite", never)
+    request = sequence(PROMPT, method="draft", draft_length=4, max_tokens=12)
+    finish(ahead.round_ahead, [request])
+    assert len(request.new_tokens) == 12
+
+
+def test_the_time_of_a_round_that_runs_between_steps_counts(folder):
+    """By a clock that advances with each look at it."""
+    busy = {}
+    for launch_ahead in (False, True):
+        with load(folder, slots=1, context=90, graphs="on", launch_ahead=launch_ahead) as engine:
+            ticks = itertools.count()
+            engine._worker.batch._clock = lambda ticks=ticks: float(next(ticks))
+            answers(engine, [("x", {"method": "plain"})])
+            busy[launch_ahead] = engine.busy_s
+    assert busy[True] > 1.5 * busy[False]
