@@ -65,6 +65,18 @@ def test_a_pair_is_shown_with_its_total(run, local, pair) -> None:
     assert room.startswith("room for context up to 512 with 4 slots, or up to ")
 
 
+def test_pages_are_planned_by_the_tokens_that_fit(run, shape) -> None:
+    arguments = ("local", "plan", str(shape), "--slots", "3", "--context", "128", "--kv-cache", "paged")
+    (device,) = json.loads(run(*arguments, "--json")[1])["devices"]
+    assert device["cache_tokens"] == 3 * 192, "the context and the positions of padding, in whole pages"
+    assert device["max_cache_tokens"] > device["cache_tokens"]
+    assert device["caches"] == (device["cache_tokens"] + 3 * 64) * device["kv_per_token"]
+    code, out, _ = run(*arguments, "--cache-tokens", "256")
+    assert code == 0
+    assert "256 tokens" in out.splitlines()[0]
+    assert "tokens in pages, of all requests together; 256 are used" in " ".join(out.split())
+
+
 def test_a_plan_that_does_not_fit_fails(run, local, pair) -> None:
     code, out, err = run("local", "plan", "demo", "--memory", "1KiB")
     assert code == 3

@@ -121,7 +121,7 @@ def test_answers_are_those_of_a_contiguous_cache(models):
         assert engine.speculator.pages is pool_of(engine)
         assert pool_of(engine).held == 0
     check_equal(found, wanted)
-    assert sum(each.speculation.accepted or 0 for each in found) > 30
+    assert sum(each.speculation.accepted or 0 for each in found) > 10
     for own, other, (_, settings) in zip(found, decoded, REQUESTS, strict=True):
         assert "seed" in settings or own.token_ids == other.token_ids
 
