@@ -11,8 +11,8 @@ in progress follow phases of a day and the bursts of the trace.
 ``auto`` is the router with ``Policy(minimize="latency")``: it starts without any call, knows the kind of each
 prompt by its own classification, and learns from finished calls as it does from the ledger. ``auto, by load``
 has estimates of its own for each class of requests in progress, which the router does not know. ``by group``
-is the best method of each group over the whole day, ``oracle`` that of each call's group and load; neither can
-be known beforehand.
+is the best method of each group over the whole day, ``oracle`` that of each call's group and load; neither
+can be known beforehand.
 """
 
 from __future__ import annotations
@@ -179,7 +179,8 @@ class DraftWorld:
         running = self.loads[call.index]
         each = self.times.round_s(name, group, running)
         slower = mean(1 / kept for kept in self.times.yields(name, group, running))
-        return call.prompt_tokens * self.times.prefill_s[name] + each * slower * call.completion_tokens
+        first = call.prompt_tokens * self.times.prefill_s[name]
+        return float(first + each * slower * call.completion_tokens)
 
     def expected_cached(self, route: str, held: int) -> float:
         """Return 0: prompts are not cached."""
@@ -235,7 +236,8 @@ class ByLoad:
 
     def _of(self, call: SimulatedCall) -> PolicySelector:
         running = self._loads[call.index]
-        return self._selectors[sum(running >= least for least in LOADS) - 1]
+        selector: PolicySelector = self._selectors[sum(running >= least for least in LOADS) - 1]
+        return selector
 
     def order(self, call: SimulatedCall, free: RateLimitWait, held: HeldTokens) -> Sequence[str]:
         """Return the routes by the estimates for the call's load."""
