@@ -95,7 +95,7 @@ class MethodTimes:
         if below >= above:
             return float(low)
         share = math.log(running / below) / math.log(above / below)
-        return float(low) * (float(high) / float(low)) ** share
+        return float(low * (high / low) ** share)
 
     def yields(self, name: str, group: str, running: float) -> list[float]:
         """Return the tokens that a round gives to each of the requests measured at the nearest load."""

@@ -13,6 +13,7 @@ this writes, one for each method, group of tasks and number of requests.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import tempfile
 import time
@@ -77,7 +78,7 @@ class TimedAnswers:
         for ids, pieces in zip(prompts, self._pieces, strict=True):
             engine.add(
                 ids,
-                lambda event, into=pieces: self._note(event, into),
+                functools.partial(self._note, pieces),
                 max_tokens=ANSWER,
                 temperature=0.0,
                 method=method,
@@ -85,7 +86,7 @@ class TimedAnswers:
             )
 
     @staticmethod
-    def _note(event: AnswerEvent, into: list[Piece]) -> None:
+    def _note(into: list[Piece], event: AnswerEvent) -> None:
         assert isinstance(event, Piece), event
         into.append(event)
 
