@@ -68,8 +68,9 @@ def test_rounds_between_measured_loads_follow_the_logarithm_of_the_requests(time
 
 
 def test_seconds_are_those_of_the_measured_method_at_the_load_of_the_call(world):
-    call = world.calls[0]
-    group, running = world.groups[0], world.loads[0]
+    call = world.calls[200]
+    group, running = world.groups[200], world.loads[200]
+    assert (world.phases[200], running) == ("noon", 16)
     expected = 200 * 0.0001 + 100 * world.times.round_s("draft", group, running) / YIELDS["draft"][group]
     assert world.expected_s(call, "local/draft", call.at) == pytest.approx(expected)
     drawn = [world.outcome(call, "local/draft", call.at, attempt).latency_s for attempt in range(200)]
