@@ -159,9 +159,7 @@ def test_a_model_that_does_not_fit_is_refused(embedding_checkpoint) -> None:
     plan = plan_embedding(folder, EmbeddingOptions(), lambda _: 10_000)
     assert not plan.fits
     assert plan.weights == 4 * plan.parameters
-    with pytest.raises(
-        ConfigurationError, match=r"weights take .* has 0\.0 MiB free; it fits in no data"
-    ):
+    with pytest.raises(ConfigurationError, match=r"weights take .* has 0\.0 MiB free; it fits in no data"):
         check_embedding_memory(folder, EmbeddingOptions(), lambda _: 10_000)
     assert plan_embedding(folder, EmbeddingOptions(dtype="bfloat16")).weights * 2 == plan.weights
 
