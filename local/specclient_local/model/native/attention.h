@@ -93,15 +93,29 @@ static const float *widened_rows(const Attention *a, const void *rows, int64_t p
     return memory;
 }
 
+/* The same for one width each. Every score comes from these functions: compiled in several places, a sum could be rounded
+ * differently. */
+typedef vec KeyDots(const float *, const float *, int64_t);
+#define KEY_DOTS(NAME, DIM)                                                                                     \
+    static __attribute__((noinline)) vec NAME(const float *q, const float *keys, int64_t dim) {                 \
+        (void)dim;                                                                                              \
+        return dots_of_keys(q, keys, DIM);                                                                      \
+    }
+KEY_DOTS(dots_64, 64)  /* constants keep the sums in registers */
+KEY_DOTS(dots_128, 128)
+KEY_DOTS(dots_any, dim)
+static KeyDots *key_dots(int64_t dim) { return dim == 64 ? dots_64 : dim == 128 ? dots_128 : dots_any; }
+
 /* Compute the scores of a block's queries with V keys from `position` on, those of the positions that a query's prefix
  * does not have included. */
-INLINE void score_keys(const Attention *a, int64_t position, const float *keys, int64_t dim, float scale, vec *most) {
+static void score_keys(const Attention *a, int64_t position, const float *keys, float scale, vec *most) {
+    KeyDots *dots = key_dots(a->dim);
     ivec lane;
     for (int k = 0; k < V; k++) lane[k] = k;
     for (int i = 0; i < a->count; i++) {
         int64_t left = a->prefix[i] - position;
         if (left <= 0) continue;
-        vec score = dots_of_keys(a->q[i], keys, dim) * scale;
+        vec score = dots(a->q[i], keys, a->dim) * scale;
         *(vec *)(a->scores + i * a->stride + position) = score;
         if (left < V) score = blend(lane < (int32_t)left, score, (vec){0} - INFINITY);
         most[i] = blend(score > most[i], score, most[i]);
@@ -119,31 +133,27 @@ static void score_prefixes(const Attention *a, float scale, vec *most) {
         const char *values = (const char *)a->values + j * a->dim * size;
         if (a->count <= QUERIES)  /* else they are in the cache */
             for (int64_t i = 0; i < V * a->dim * size; i += CACHE_LINE) __builtin_prefetch(values + i);
-        const float *keys = widened_rows(a, a->keys, j, V, memory);
-        if (a->dim == 64) score_keys(a, j, keys, 64, scale, most);  /* constants keep the sums in registers */
-        else if (a->dim == 128) score_keys(a, j, keys, 128, scale, most);
-        else score_keys(a, j, keys, a->dim, scale, most);
+        score_keys(a, j, widened_rows(a, a->keys, j, V, memory), scale, most);
     }
 }
 
-/* Append a query's scores with the visible positions after its prefix; return the number of all its scores. */
+/* Append a query's scores with the visible positions after its prefix; return the number of all its scores. With a
+ * mask, the length is whole vectors. */
 static int64_t score_rest(Attention *a, int i, float scale, float *most) {
     const float *mask = a->mask[i];
     float *row = a->scores + i * a->stride, memory[V * a->dim];
     int64_t seen = a->prefix[i];
     a->end[i] = seen;
-    for (int64_t j = seen, open; mask && j < a->length; j += V) {
-        int64_t all = a->length - j < V ? a->length - j : V;
-        open = 0;
-        for (int64_t k = 0; k < all; k++) open += mask[j + k] == 0.0f;
+    for (int64_t j = seen / V * V; mask && j < a->length; j += V) {
+        int open = 0;
+        for (int k = 0; k < V; k++) open += j + k >= a->prefix[i] && mask[j + k] == 0.0f;
         if (!open) continue;
-        const float *keys = widened_rows(a, a->keys, j, all, memory);
-        if (open == V) *(vec *)(row + seen) = dots_of_keys(a->q[i], keys, a->dim) * scale;
-        for (int64_t k = 0; k < all; k++) {
-            if (mask[j + k] != 0.0f) continue;
-            if (open < V) row[seen] = dot(a->q[i], keys + k * a->dim, a->dim) * scale;
-            if (row[seen] > *most) *most = row[seen];
-            seen++;
+        const float *keys = widened_rows(a, a->keys, j, V, memory);
+        vec score = key_dots(a->dim)(a->q[i], keys, a->dim) * scale;
+        for (int k = 0; k < V; k++) {
+            if (j + k < a->prefix[i] || mask[j + k] != 0.0f) continue;
+            if (score[k] > *most) *most = score[k];
+            row[seen++] = score[k];
             a->end[i] = j + k + 1;
         }
     }

@@ -1,5 +1,5 @@
 /* Prints the products of fixed rows and weights in groups of int8 and int4, and checks that a row's product has the
- * same bits in every number of rows. Compiled for other processors than the machine's own by test_arm.py. */
+ * same bits in every number of rows, and with zero points of 8. Compiled for other processors than the machine's own by test_arm.py. */
 #include "entry_points.c"
 
 #include <stdio.h>
@@ -20,6 +20,23 @@ static float *numbers(int64_t count) {
     return found;
 }
 
+/* Return the panels of a matrix in INT4_GROUPS with zero points of 8 after each block. */
+static char *with_zeros(const Linear *l) {
+    Linear other = *l;
+    other.kind = INT4_ZEROS;
+    char *panels = aligned_alloc(64, (specclient_packed_bytes(&other) + 4095) / 64 * 64), *to = panels;
+    const char *from = l->panels;
+    for (int64_t p = 0, step; p * W < l->out; p += step) {
+        step = (p / 4 + 1) * 4 * W <= l->out ? 4 : 1;
+        int64_t block = step * W * (GROUP / 2 + 2);
+        for (int64_t g = 0; g < groups_of(l->in); g++, from += block, to += block + step * W) {
+            memcpy(to, from, block);
+            memset(to + block, INT4_OFFSET, step * W);
+        }
+    }
+    return panels;
+}
+
 static int check(int64_t kind, int64_t out, int64_t in) {
     float *weight = numbers(out * in), *x = numbers(MOST_ROWS * in), *bias = numbers(out + W);
     float *all = numbers(MOST_ROWS * out), *some = numbers(MOST_ROWS * out);
@@ -34,6 +51,12 @@ static int check(int64_t kind, int64_t out, int64_t in) {
     for (int64_t rows = 1; rows < MOST_ROWS; rows++) {
         specclient_linear(&l, x, rows, some, converted, 1);
         differing += memcmp(all, some, rows * out * sizeof(float)) != 0;
+    }
+    if (kind == INT4_GROUPS) {
+        l.panels = with_zeros(&l);
+        l.kind = INT4_ZEROS;
+        specclient_linear(&l, x, MOST_ROWS, some, converted, 1);
+        differing += memcmp(all, some, MOST_ROWS * out * sizeof(float)) != 0;
     }
     for (int64_t i = 0; i < MOST_ROWS * out; i++) {
         double exact = bias[i % out];
