@@ -236,6 +236,7 @@ def test_a_recorded_round_reads_a_table_that_has_changed(paged):
         pages = list(target.cache.pool.pages_of(0))
         (won,) = paged.device_rounds.run([DeviceRoundRequest(0, [8, 9], 3, 0, SAMPLING["greedy"])])
         found.append((pages, won.tokens, target.cache.rows[:, pages[0], :, :4].clone()))
+    assert all(rows[:, :, 3].any() for _, _, rows in found), "the round wrote to the slot's page"
     assert found[0][0] != found[1][0]
     assert found[0][1] == found[1][1]
     assert torch.equal(found[0][2], found[1][2])
