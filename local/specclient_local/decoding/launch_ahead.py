@@ -28,7 +28,7 @@ from specclient_local.request.sequence import Sequence
 
 
 @dataclass(slots=True)
-class Flight:
+class RoundInFlight:
     """A round that runs while the host does something else.
 
     Attributes:
@@ -58,7 +58,7 @@ class LaunchAheadSpeculator(DeviceSpeculator):
 
     continued = True
 
-    _flight: Flight | None = None
+    _flight: RoundInFlight | None = None
 
     @property
     def launched(self) -> bool:
@@ -103,11 +103,11 @@ class LaunchAheadSpeculator(DeviceSpeculator):
                 self._flight = None
         super().end(sequence, broken=broken)
 
-    def _launch(self, group: list[DeviceRoundEntry], begun: tuple[float, int]) -> Flight:
+    def _launch(self, group: list[DeviceRoundEntry], begun: tuple[float, int]) -> RoundInFlight:
         """Launch a planned round."""
         depth, drafter = max(entry.depth for entry in group), self._drafting(group)
         requests = [self._request(entry, drafter, depth) for entry in group]
-        return Flight(group, drafter, depth, self.device_rounds.launch(requests, drafter), begun)
+        return RoundInFlight(group, drafter, depth, self.device_rounds.launch(requests, drafter), begun)
 
     def _request(self, entry: DeviceRoundEntry, drafter: Method | None, depth: int) -> DeviceRoundRequest:
         """Return a request of a round that begins with known tokens."""
@@ -117,7 +117,7 @@ class LaunchAheadSpeculator(DeviceSpeculator):
         """Return the number of tokens that may still follow."""
         return min(sequence.remaining, self.target.context - len(sequence.tokens) + 1)
 
-    def _launch_next(self, flight: Flight, sequences: Seq[Sequence]) -> Flight | None:
+    def _launch_next(self, flight: RoundInFlight, sequences: Seq[Sequence]) -> RoundInFlight | None:
         """Launch the round after one whose results are not known; None if it must wait for them."""
         running = [replace(entry) for entry in flight.entries]
         known = {entry.sequence.id for entry in running}
@@ -143,9 +143,9 @@ class LaunchAheadSpeculator(DeviceSpeculator):
         launched = self.device_rounds.proceed(flight.launched, requests, flight.drafter)
         if launched is None:
             return None
-        return Flight(entries, flight.drafter, flight.depth, launched, flight.begun, continues=True)
+        return RoundInFlight(entries, flight.drafter, flight.depth, launched, flight.begun, continues=True)
 
-    def _continuing(self, entry: DeviceRoundEntry, flight: Flight) -> DeviceRoundRequest:
+    def _continuing(self, entry: DeviceRoundEntry, flight: RoundInFlight) -> DeviceRoundRequest:
         """Return a request of a round that begins with tokens that only the device knows."""
         request, most = self._request(entry, flight.drafter, flight.depth), entry.depth + 1
         sampled = request.params.temperature > 0.0
@@ -214,7 +214,7 @@ class LaunchAheadSpeculator(DeviceSpeculator):
                 self._set_depth(entry, length)
         return True
 
-    def _collect(self, flight: Flight) -> dict[int, RoundOutcome]:
+    def _collect(self, flight: RoundInFlight) -> dict[int, RoundOutcome]:
         """Read the results of a round, and keep them."""
         results = flight.launched.read()
         outcomes: dict[int, RoundOutcome] = {}

@@ -7,7 +7,6 @@ from pathlib import Path
 from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.export.deployment import DeploymentMethod
 from specclient_local.model.checkpoint_files import read_json, shown
-from specclient_local.model.heads.eagle_checkpoint import MASK_NAMES
 
 
 def heads_method(path: str) -> tuple[DeploymentMethod, str]:
@@ -39,6 +38,8 @@ def heads_method(path: str) -> tuple[DeploymentMethod, str]:
         return "medusa", ""
     if "draft_vocab_size" not in raw:
         return "eagle", ""
+    from specclient_local.model.heads.eagle_checkpoint import MASK_NAMES  # noqa: PLC0415 - imports torch
+
     return ("peagle" if any(raw.get(name) is not None for name in MASK_NAMES) else "eagle3"), ""
 
 

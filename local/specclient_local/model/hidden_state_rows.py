@@ -47,7 +47,7 @@ class HiddenStateRows(Protocol):
         ...
 
 
-class SlotStates:
+class SlotHiddenStates:
     """Hidden states ``[slots, positions, T, hidden]``."""
 
     def __init__(
@@ -134,4 +134,4 @@ def hidden_state_rows(
     """
     if isinstance(cache, PagedKVCache):
         return PagedStates(cache, width, dtype, cache.rows.device)
-    return SlotStates(slots, positions, width, dtype, cache.rows.device)
+    return SlotHiddenStates(slots, positions, width, dtype, cache.rows.device)

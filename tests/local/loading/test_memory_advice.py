@@ -53,7 +53,7 @@ def test_every_advised_change_fits(planned: PlannedEngine, draft: bool) -> None:
     for memory in range(256 * KIB, whole, whole // 60):
         short = in_memory(engine, memory)
         with pytest.raises(ConfigurationError) as error:
-            short.check()
+            short.checked()
         advice = str(error.value).partition(" free. ")[2]
         if "in no format" in advice:
             kinds.add("none")
@@ -78,7 +78,7 @@ def test_an_advised_context_and_slot_number_are_the_largest(planned: PlannedEngi
         more = replace(fits, context=fits.context + 64) if part == context else None
         more = more or replace(fits, options=replace(fits.options, slots=fits.options.slots + 1))
         with pytest.raises(ConfigurationError):
-            more.check()
+            more.checked()
 
 
 def test_where_no_format_suffices_the_least_need_is_named(planned: PlannedEngine) -> None:
