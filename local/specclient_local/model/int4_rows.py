@@ -44,7 +44,7 @@ def int4_parts(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     zero points ``[out, groups]`` uint8.
     """
     groups = rows.shape[1] // _GROUP_BYTES
-    pairs, scales, zeros = rows.split((groups * _HALF, 2 * groups, groups), dim=1)
+    pairs, scales, zeros = torch.split(rows, [groups * _HALF, 2 * groups, groups], dim=1)
     return pairs.reshape(len(rows), groups, _HALF), scales.contiguous().view(torch.bfloat16), zeros
 
 
