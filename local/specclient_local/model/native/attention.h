@@ -76,10 +76,10 @@ INLINE vec dots_of_keys(const float *q, const float *keys, int64_t dim) {
     for (int k = 0; k < V; k++) sum[k] = (vec){0};
     int64_t i = 0;
     for (; i + V <= dim; i += V)
-        for (int k = 0; k < V; k++) sum[k] += f32(q + i) * f32(keys + k * dim + i);
+        for (int k = 0; k < V; k++) sum[k] = fused(f32(q + i), f32(keys + k * dim + i), sum[k]);
     if (i < dim)
         for (int k = 0; k < V; k++)
-            sum[k] += load_partial(q + i, dim - i) * load_partial(keys + k * dim + i, dim - i);
+            sum[k] = fused(load_partial(q + i, dim - i), load_partial(keys + k * dim + i, dim - i), sum[k]);
     return sums_of_lanes(sum);
 }
 
@@ -207,7 +207,8 @@ static float exp_and_sum(float *scores, int64_t seen, float most) {
         for (int64_t j = 0; j < rows; j++)                                                                      \
             for (int p = 0; p < P; p++) {                                                                       \
                 vec value = LOAD(values + j * dim + at + p * V, dim - at);                                      \
-                for (int i = 0; i < count; i++) sum[i][p] += value * scores[i * stride + j];                    \
+                for (int i = 0; i < count; i++)                                                                 \
+                    sum[i][p] = fused(value, (vec){0} + scores[i * stride + j], sum[i][p]);                     \
             }                                                                                                   \
         for (int i = 0; i < count; i++)                                                                         \
             for (int p = 0; p < P; p++) memcpy(out[i] + at + p * V, &sum[i][p], SIZE);                          \

@@ -66,6 +66,17 @@ static float widened_bfloat16(uint16_t half) {
     return x;
 }
 
+/* a * b + c, fused wherever the processor can: a compiler that may choose does not choose alike in all places. */
+static inline vec fused(vec a, vec b, vec c) {
+#if VECTOR == 64
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif VECTOR == 32 && defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* Store the first `left` elements of a vector, or all if there are no more. */
 static inline void store_sums(float *y, vec sums, int64_t left) {
     if (left >= V) memcpy(y, &sums, sizeof sums);
