@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -145,10 +146,14 @@ class DestinationRegistry:
             return self._place_of_bare(model), model
         if self.known(head):
             if not rest:
-                raise NotFoundError(f"model {model!r} names the provider {head!r} but no model of it")
+                raise NotFoundError(
+                    f"model {model!r} names the provider {head!r} but no model of it; write {head}/MODEL"
+                )
             return head, rest
+        near = get_close_matches(head, self.names(), n=1)
+        meant = f"did you mean {near[0] + '/' + rest!r}? Known" if near else "known"
         raise NotFoundError(
-            f"unknown provider {head!r} in model {model!r}; known: {', '.join(self.names())}. "
+            f"unknown provider {head!r} in model {model!r}; {meant}: {', '.join(self.names())}. "
             f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send it as it is"
         )
 

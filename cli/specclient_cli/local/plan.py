@@ -218,7 +218,7 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         render.TableColumn("weights", right=True),
         render.TableColumn("KV per token", right=True),
         render.TableColumn(
-            f"{plan.cache_tokens} tokens" if plan.paged else f"{plan.slots} × {plan.context} tokens",
+            "caches" if plan.paged else f"{plan.slots} × {plan.context} tokens",
             right=True,
         ),
     ]
@@ -240,8 +240,8 @@ def _show(device: str, plan: DeviceMemoryPlan) -> None:
         render.print_paragraph(f"✗ does not fit: {there}", render.BAD)
     if plan.paged and plan.max_cache_tokens:
         render.print_paragraph(
-            f"room for {plan.max_cache_tokens} tokens in pages, of all requests together; "
-            f"{plan.cache_tokens} are used"
+            f"the pages hold {plan.cache_tokens} tokens, of all {plan.slots} slots together; there is room "
+            f"for pages of {plan.max_cache_tokens}"
         )
         return
     if not plan.max_context and not plan.max_slots:

@@ -64,11 +64,13 @@ def _server(state: State, name: str) -> EngineServer:
     from specclient_local.managed.managed_models import read_managed_models  # noqa: PLC0415
 
     tables = state.settings().local.model_dump()
-    found = read_managed_models(tables, read_configured_models(tables))
+    models = read_configured_models(tables)
+    found = read_managed_models(tables, models)
     if name not in found:
         known = ", ".join(found) or "none"
+        there = f"; calls of local/{name} load it in their own process" if name in models else ""
         raise ConfigurationError(
-            f"no server is configured for {name!r}; models with engine or command under "
+            f"no server is configured for {name!r}{there}; models with engine or command under "
             f"[local.models.NAME] are: {known}"
         )
     return EngineServer(found[name])

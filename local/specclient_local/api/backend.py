@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -278,9 +279,12 @@ class LocalBackend:
         folder = Path(model).expanduser()
         if folder.is_dir() or (is_gguf(folder) and folder.exists()):
             return model_for_folder(model, self._models["demo"])
-        known = ", ".join(f"local/{name}" for name in (*self._models, *self._embeddings.models))
+        names = (*self._models, *self._embeddings.models)
+        near = get_close_matches(model, names, n=1)
+        hint = f"did you mean local/{near[0]}? Known" if near else "known"
+        known = ", ".join(f"local/{name}" for name in names)
         raise NotFoundError(
-            f"local/{model} is unknown; known are {known}, and local/PATH with the path of a checkpoint "
+            f"local/{model} is unknown; {hint} are {known}, and local/PATH with the path of a checkpoint "
             "folder or a GGUF file."
         )
 

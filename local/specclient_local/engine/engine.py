@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Never, Unpack
 
 from specclient.errors import ConfigurationError
+from specclient.runtime.allowed_names import allowed_names
 from specclient.types.request_limits import RequestLimits
 from specclient_local.decoding.sequence_builder import Prompt
 from specclient_local.decoding.speculate import Speculator
@@ -95,6 +96,7 @@ class Engine:
         tensor_parallel: int = 1,
         max_waiting: int | None = None,
         request_limits: RequestLimits | None = None,
+        **unknown: Never,
     ) -> Engine:
         """Load a target model and, for speculation, its draft.
 
@@ -112,7 +114,13 @@ class Engine:
         Raises:
             CheckpointError: a folder is not a usable checkpoint, or two checkpoints do not fit together.
             ConfigurationError: an argument has a value that is not allowed.
+            TypeError: an argument is unknown; names the one that was probably meant.
         """
+        for name in unknown:  # as Python does from 3.13 on
+            known = (*EngineOptions.__slots__, "max_waiting", "request_limits")
+            raise TypeError(
+                f"Engine.load() got an unexpected keyword argument {name!r}; {allowed_names(name, known)}"
+            )
         if not optional(integer(0))(max_waiting):
             raise ConfigurationError(
                 f"max_waiting is {max_waiting!r}; allowed is None, or an integer of at least 0."

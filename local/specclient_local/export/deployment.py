@@ -81,8 +81,10 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.method in _DRAFTED and self.draft is None:
-            option = "--draft, a smaller model" if self.method == "draft" else "--heads, a folder or hub id"
-            raise ConfigurationError(f"method is {self.method!r}, but there is no draft; add {option}.")
+            lacks = "is no draft; add --draft, a smaller model"
+            if self.method != "draft":
+                lacks = "are no heads; add --heads, a folder or hub id"
+            raise ConfigurationError(f"method is {self.method!r}, but there {lacks}.")
         if unknown := next((name for name in self.sampling if name not in _SAMPLING), None):
             raise ConfigurationError(
                 f"the sampling parameter {unknown[:80]!r} is unknown; known are {', '.join(_SAMPLING)}."

@@ -151,8 +151,10 @@ class DeviceMemoryPlan:
         """Return a sentence with what the models need and what a device has; its memory must be known."""
         assert self.memory is not None
         weights = ", ".join(f"the {m.name}'s weights {_gib(m.weights)}" for m in self.models if m.weights)
+        held = f"{self.slots} slots of {self.context} positions"
+        held = f"{self.cache_tokens} tokens in pages" if self.paged else held
         return (
-            f"{weights}, and keys and values of {self.slots} slots of {self.context} positions take "
+            f"{weights}, and keys and values of {held} take "
             f"{_gib(self.caches)} ({self.kv_per_token} bytes per token); with the activations, that is "
             f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free."
         )
@@ -353,4 +355,4 @@ def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMem
 
 
 def _gib(size: int) -> str:
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB // 10 else f"{size / 2**20:.1f} MiB"
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB else f"{size / 2**20:.1f} MiB"

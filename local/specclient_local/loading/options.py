@@ -43,21 +43,21 @@ class EngineOptions:
     Attributes:
         draft: folders, GGUF files or hub ids of draft models, in the order in which their proposals are
             tried; :meth:`read` accepts one, several or None.
-        heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each, in the format
-            of the EAGLE and Medusa repositories or of ``speculators``; :meth:`read` accepts one, several or
-            None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target. The target's own
+        heads: folders or hub ids of Medusa, EAGLE and P-EAGLE heads of the target, at most one of each, in
+            the format of their authors' repositories or of ``speculators``; :meth:`read` accepts one, several
+            or None. ``bundled:eagle3`` and ``bundled:medusa`` belong to the bundled target. The target's own
             checkpoint stands for the MTP head that it ships, which ``method="mtp"`` loads, too.
         method: the method of requests that name none, one of
             :data:`~specclient_local.request.params.EngineMethod`; ``auto`` prefers heads, then drafts, and
             chooses ``union`` if there are several drafts.
         dtype: data type of computation: ``float32``, ``bfloat16`` or ``float16``. In float32, greedy
             speculation equals plain decoding. With compiled passes on a CPU, bfloat16 applies to the factors
-            of matrix products only, and where the processor does not multiply it, to the weights only; sums,
-            keys and values are float32, and greedy speculation equals plain decoding, too.
+            of matrix products and to keys and values, and where the processor does not multiply it, to the
+            weights only; sums are float32, and greedy speculation equals plain decoding, too.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
         quantize: stores the weights as ``int8``, ``int4`` or ``fp8``; None stores them as ``dtype``. Compiled
-            passes on a CPU round the rows of a product to 8 bits as well, for ``int8`` and ``int4``. Answers
-            are exactly those of the quantised target.
+            passes on a CPU round the rows of a product to 8 bits as well, and keys and values to bfloat16,
+            for ``int8`` and ``int4``. Answers are exactly those of the quantised target.
         draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
             target's.
         runner: ``own`` (the engine's decoder), ``hf`` (any decoder-only model of transformers,

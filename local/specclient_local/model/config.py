@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from specclient.errors import CheckpointError
+from specclient.runtime.allowed_names import allowed_names
 from specclient.runtime.masked_urls import mask_url
 from specclient_local.model.architecture import DecoderConfig
 from specclient_local.model.checkpoint_files import checkpoint_errors, is_gguf, label, read_json, shown
@@ -19,10 +21,12 @@ __all__ = [
     "BUNDLED",
     "BUNDLED_MARK",
     "DTYPES",
+    "PAIR_NAME",
     "DecoderConfig",
     "decoder_config",
     "end_tokens",
     "local_folder",
+    "probably_meant",
     "read_config",
     "short_name",
 ]
@@ -31,6 +35,7 @@ BUNDLED = Path(__file__).parent.parent / "bundled"
 """Folder of the bundled checkpoints: a target, its draft and its heads."""
 
 BUNDLED_MARK = "bundled:"  # prefix of their names
+PAIR_NAME = "demo"  # the bundled target and its draft
 _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -123,8 +128,8 @@ def local_folder(name: str) -> Path | None:
     if name.startswith(BUNDLED_MARK):
         known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
         if (own := name.removeprefix(BUNDLED_MARK)) not in known:
-            there = ", ".join(BUNDLED_MARK + each for each in sorted(known))
-            raise CheckpointError(f"{name} does not exist; bundled are {there}.")
+            there = [BUNDLED_MARK + each for each in sorted(known)]
+            raise CheckpointError(f"{name} is not bundled; {allowed_names(name, there)}.")
         return known[own]
     if is_gguf(folder):
         if not folder.exists():
@@ -136,7 +141,19 @@ def local_folder(name: str) -> Path | None:
         )
     if not _HUB_ID.fullmatch(name):
         raise CheckpointError(
-            f"{mask_url(name) if '://' in name else name} is not a folder; name one with config.json and "
-            "*.safetensors, or a hub id as owner/name."
+            f"{mask_url(name) if '://' in name else name} is not a folder; "
+            f"{probably_meant(name)}name one with config.json and *.safetensors, or a hub id as owner/name."
         )
     return None
+
+
+def probably_meant(name: str) -> str:
+    """Return a part of an error: the bundled model that was probably meant by a name that is no folder, or
+    nothing.
+    """
+    bare = name.removeprefix("local/")
+    if bare == PAIR_NAME:  # in the place of a draft or heads
+        return (
+            f"{PAIR_NAME} is a pair, of {BUNDLED_MARK}target and {BUNDLED_MARK}draft. Write one of these, or "
+        )
+    return f"did you mean {PAIR_NAME!r}? Otherwise " if get_close_matches(bare, [PAIR_NAME], n=1) else ""

@@ -25,7 +25,7 @@ from specclient_local.model.checkpoint_files import (
     read_json,
     shard_files,
 )
-from specclient_local.model.config import DecoderConfig, local_folder
+from specclient_local.model.config import DecoderConfig, local_folder, probably_meant
 from specclient_local.model.dequantisation import StoredMatrices
 from specclient_local.model.families import family_of
 from specclient_local.model.gguf.header import read_header
@@ -97,7 +97,8 @@ def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True, shape: Seq
     except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
         raise CheckpointError(
             f"{name} is not a local folder and could not be downloaded from the hub "
-            f"({type(error).__name__}); check name and connection, or download it and name its folder."
+            f"({type(error).__name__}); {probably_meant(name)}check name and connection, or download it and "
+            "name its folder."
         ) from error
 
 

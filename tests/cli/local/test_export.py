@@ -82,7 +82,7 @@ def test_bundled_models_are_exported_as_folders(run) -> None:
     assert f'"model": "{BUNDLED / "draft"}"' in out
     code, _, err = run("local", "export", "demo", "--heads", "bundled:nope", "--to", "vllm")
     assert code != 0
-    assert "bundled are bundled:draft" in err
+    assert "bundled:nope is not bundled; allowed are bundled:draft" in err
 
 
 def test_registering_creates_a_configuration_file(run, in_empty_folder: Path) -> None:

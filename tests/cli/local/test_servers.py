@@ -106,7 +106,9 @@ def test_a_killed_command_leaves_a_server_that_stops_by_itself(shell, configured
 def test_wrong_uses_are_told(run, configured: Path) -> None:
     code, _, err = run("local", "start", "demo")
     assert code == 3
-    assert "no server is configured for 'demo'; models with engine or command" in err
+    assert (
+        "no server is configured for 'demo'; calls of local/demo load it in their own process; models" in err
+    )
     assert "are: big, broken" in err
     assert run("local", "stop")[0] == 2
     assert run("local", "stop", "--all", "big")[0] == 2

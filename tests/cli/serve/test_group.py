@@ -198,7 +198,7 @@ def test_bundled_and_hub_models_are_not_checked_before_the_start(run, model: str
         (["--model", "local/nothing", "--preload"], 1, "local/nothing is unknown"),
         (["--model", "./no-such-folder"], 3, "no-such-folder is not a folder; name one with config.json"),
         (["--model", "nope"], 3, "nope is not a folder; name one with config.json"),
-        (["--model", "bundled:nope"], 3, "bundled are bundled:draft"),
+        (["--model", "bundled:nope"], 3, "allowed are bundled:draft"),
         (["--model", "."], 3, "config.json is missing"),
         (["--model", "bundled:target", "--draft", "nope"], 3, "nope is not a folder"),
         (["--config", "missing.toml"], 3, "missing.toml"),

@@ -280,6 +280,8 @@ async def test_invalid_prompts_raise_with_the_parameters_name(backend, prompt):
 async def test_an_unknown_model_raises_with_the_known_ones(backend):
     with pytest.raises(NotFoundError, match="local/nope is unknown; known are local/demo, "):
         await backend.complete(chat("nope"), "nope")
+    with pytest.raises(NotFoundError, match="did you mean local/demo"):
+        await backend.complete(chat("dmeo"), "dmeo")
 
 
 async def test_a_folder_can_be_used_as_a_model_name(backend, folder):

@@ -96,9 +96,25 @@ def test_the_bundled_heads_are_at_most_6_mb():
     assert sum(sizes) <= 6_000_000
 
 
-def test_unknown_bundled_heads_are_rejected_with_the_known_ones():
-    with pytest.raises(CheckpointError, match=r"bundled are .*bundled:eagle3, bundled:medusa"):
-        Engine.load("demo", heads="bundled:eagle4")
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("demo", {"heads": "bundled:eagle4"}, "mean 'bundled:eagle3'.*bundled:eagle3, bundled:medusa"),
+        ("demo", {"heads": "bundled:target"}, "heads takes .* bundled:medusa for demo"),
+        ("dmeo", {}, "dmeo is not a folder; did you mean 'demo'"),
+        ("demo", {"draft": "demo"}, "demo is a pair, of bundled:target and bundled:draft"),
+    ],
+)
+def test_wrong_names_of_bundled_models_are_rejected_with_the_one_that_was_meant(model, options, message):
+    with pytest.raises(CheckpointError, match=message):
+        Engine.load(model, **options)
+
+
+def test_an_unknown_option_is_rejected_with_the_one_that_was_meant():
+    with pytest.raises(
+        TypeError, match=r"argument 'methd'; did you mean 'method'\? Allowed are draft, method"
+    ):
+        Engine.load("demo", methd="plain")  # type: ignore[arg-type]
 
 
 @pytest.mark.soak

@@ -88,6 +88,8 @@ def test_model_names_are_split_at_the_first_slash() -> None:
         registry.split("meta-llama/Llama-3")
     with pytest.raises(NotFoundError, match="no model"):
         registry.split("groq/")
+    with pytest.raises(NotFoundError, match=r"unknown provider 'opnai'.*did you mean 'openai/gpt'"):
+        registry.split("opnai/gpt")
     with pytest.raises(NotFoundError, match="unknown provider 'nobody'"):
         registry.get("nobody")
     owned = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai", owns_names=True)

@@ -54,8 +54,8 @@ _SUFFIXES = (*SUFFIXES, ".json", ".jsonl")
 @count_option(
     "depth",
     None,
-    "Number of Medusa heads, or of tokens that an EAGLE head drafts in training. Default: 6, and 4 for "
-    "EAGLE.",
+    "Number of Medusa heads, or of tokens that an EAGLE or P-EAGLE head drafts in training. Default: 6; 4 "
+    "for EAGLE.",
 )
 @count_option("layers", 2, "Layers of a P-EAGLE head.")
 @click.option(

@@ -23,6 +23,14 @@ _ROWS: dict[HeadsKind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16, "peagle"
 _DEPTHS: dict[HeadsKind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4, "peagle": 6}
 """Default depths. A further depth of an EAGLE head costs a further pass; one of the others does not."""
 
+_ONLY_OF: dict[str, tuple[HeadsKind, ...]] = {
+    "layers": ("peagle",),
+    "start": ("peagle",),
+    "blocks": ("medusa",),
+    "taps": ("eagle3", "peagle"),
+}
+"""Settings that the other kinds do not have."""
+
 
 @dataclass(frozen=True, slots=True)
 class HeadsRecipe:
@@ -71,6 +79,15 @@ class HeadsRecipe:
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     seed: int = 0
     every: int = 50
+
+    def __post_init__(self) -> None:
+        for name, kinds in _ONLY_OF.items():
+            value = getattr(self, name)
+            if self.kind not in kinds and value != type(self).__dataclass_fields__[name].default:
+                raise ConfigurationError(
+                    f"{name} is {value!r}, but only heads of kind {' or '.join(kinds)} have it, and kind is "
+                    f"{self.kind!r}; leave it out, or choose another kind."
+                )
 
     @property
     def rate(self) -> float:

@@ -266,3 +266,17 @@ def test_collected_pieces_have_the_targets_answers(target, tmp_path):
             answer = engine.generate(ids[:8], max_tokens=24, stop_token_ids=[], method="plain")
             assert ids[8 : 8 + len(answer.token_ids)] == answer.token_ids
     assert json.loads((tmp_path / "out" / "config.json").read_text())["original_lm_head"] is True
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("medusa", {"start": "bundled:eagle3"}, "start is 'bundled:eagle3', but only heads of kind peagle"),
+        ("eagle3", {"layers": 3}, "layers is 3, but only heads of kind peagle"),
+        ("eagle", {"blocks": 2}, "blocks is 2, but only heads of kind medusa"),
+        ("medusa", {"taps": (1, 2, 3)}, "only heads of kind eagle3 or peagle have it, and kind is 'medusa'"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(kind, changes, message):
+    with pytest.raises(ConfigurationError, match=message):
+        HeadsRecipe(kind, **changes)
