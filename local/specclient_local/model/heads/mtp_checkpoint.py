@@ -54,8 +54,8 @@ def read_mtp_shape(folder: Path, target: DecoderConfig) -> MtpShape:
         known = ", ".join(each.fc.format(target.layers) for each in MTP_LAYOUTS.values())
         raise CheckpointError(
             f"{folder} ships no MTP head: it has none of the tensors {known}. heads takes folders or hub ids "
-            "of EAGLE, P-EAGLE and Medusa heads (bundled:eagle3 and bundled:medusa for demo), and the target's "
-            "checkpoint if it ships an MTP head; leave it out, or use another method than 'mtp'."
+            "of EAGLE, P-EAGLE and Medusa heads (bundled:eagle3 and bundled:medusa for demo), and the "
+            "target's checkpoint if it ships an MTP head; leave it out, or use another method than 'mtp'."
         )
     if target.output_norms or target.whole_qk_norm or target.sinks or target.attention_cap is not None:
         raise CheckpointError(
