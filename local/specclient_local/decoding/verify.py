@@ -210,7 +210,8 @@ def expected_acceptance(p: Tensor, q: Tensor) -> Tensor:
     and that of the first token of a chain by either rule.
 
     Args:
-        p, q: ``[N, V]`` distributions of the target and the draft.
+        p: ``[N, V]`` distributions of the target.
+        q: ``[N, V]`` distributions of the draft.
     """
     return torch.minimum(p, q).sum(dim=-1)
 
@@ -227,7 +228,8 @@ def excess(p: Distribution, q: Distribution, scale: float) -> tuple[Distribution
     """Return (s p − q)+, which is not normalised, and its sum. A one-hot p stays one-hot.
 
     Args:
-        p, q: distributions of the target and the draft.
+        p: distribution of the target.
+        q: distribution of the draft.
         scale: s, above 0 and at most 1.
     """
     if isinstance(p, int):
