@@ -209,7 +209,7 @@ class EagleDrafter(Drafter):
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
         while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS - further:
-            self._extend(sequence, done, done + MAX_PASS_ROWS)
+            self._extend(sequence, done, min(done + MAX_PASS_ROWS, whole - 1))  # the draft begins at the last
         return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 
     def _grow(self, drafts: Seq[GrowingEagleDraft], rows: Seq[Tensor]) -> None:

@@ -9,6 +9,7 @@ import pytest
 import tiny_heads
 import torch
 from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.drafter import chain
 from specclient_local.drafting.token_pairs import TokenPairs
 from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
@@ -115,6 +116,27 @@ def test_owners_do_not_share_rows_if_they_are_apart(models, monkeypatch):
             pass
         speculating.end(request)
     assert sum(counts) == 2 * (LONG - 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unread", [MAX_PASS_ROWS - 2, MAX_PASS_ROWS - 1, MAX_PASS_ROWS])
+def test_a_draft_after_a_scored_prompt_is_that_after_any_other(models, kind, unread):
+    """The head reads the last chunk of a scored prompt when it drafts, beside the rows of the draft."""
+    target, heads = models
+    text = prompt()[: MAX_PASS_ROWS + unread]
+    speculating, drafter, method = speculator(target, heads[kind])
+    scored = sequence(text, method=method, max_tokens=12, prompt_logprobs=1)
+    while not speculating.prefill(scored):
+        pass
+    ((first,),) = (won.tokens for won in speculating.round([scored]))
+    scored.take(first)
+    other = sequence(scored.tokens, slot=1, method=method, max_tokens=12)
+    fresh, alone, _ = speculator(target, heads[kind])
+    while not fresh.prefill(other):
+        pass
+    (found,), (wanted,) = drafter.draw([scored], [chain(3)]), alone.draw([other], [chain(3)])
+    assert len(wanted.tokens) == 3
+    assert found.tokens == wanted.tokens
 
 
 def test_rows_of_the_calibration_serve_no_prompt(models, monkeypatch):

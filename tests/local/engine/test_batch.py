@@ -302,7 +302,7 @@ def test_a_cache_larger_than_memory_is_rejected_with_its_size(checkpoint):
         ConfigurationError, match=r"1000000000 slots of 128 positions take \d+\.\d GiB"
     ) as error:
         load(checkpoint(), slots=10**9)
-    assert "fewer slots, a smaller context" in str(error.value)
+    assert "They fit with " in str(error.value)
 
 
 def test_an_engine_with_one_slot_runs_requests_in_turn(checkpoint):
