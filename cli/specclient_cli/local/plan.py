@@ -84,7 +84,7 @@ def command(state: State, /, **given: Any) -> None:
       specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
       specclient local plan ./llama-3.1-8b --heads ./eagle3-llama-3.1-8b
       specclient local plan ./big --quantize int4 --context 32768 --json
-      specclient local plan ./llama-3.1-8b --slots 64 --context 32768 --kv-cache paged
+      specclient local plan ./llama-3.1-8b --slots 64 --kv-cache paged
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """

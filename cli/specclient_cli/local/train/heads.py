@@ -105,7 +105,7 @@ def command(state: State, /, **given: Any) -> None:
     Examples:
       specclient local train heads --kind eagle3 --out ./eagle3
       specclient local train heads --kind medusa --data src/ --out ./medusa
-      specclient local train heads --kind peagle --start bundled:eagle3 --out ./peagle
+      specclient local train heads --kind peagle --start bundled:eagle3 --out out
       specclient local generate "def main():" --heads ./eagle3 --method eagle
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
