@@ -250,7 +250,7 @@ def test_a_plan_is_described_with_all_sizes(llama):
 
 def test_a_plan_of_pages_is_described_by_its_tokens(llama):
     target = ModelMemory("target", llama, "bfloat16", copies_head=False, paged=True)
-    described = DeviceMemoryPlan((target,), 64, 32768, GIB // 2, paged=True, tokens=65536).described("cuda:0")
+    described = DeviceMemoryPlan((target,), 64, 32768, GIB // 2, tokens=65536).described("cuda:0")
     assert "keys and values of 65536 tokens in pages take " in described
     assert "cuda:0 has 512.0 MiB free" in described
 
