@@ -66,7 +66,7 @@ async def _results(engine: CheckedEngine, server: RunningServer) -> dict[str, st
     """Return what was wrong in each check, None for nothing."""
     found: dict[str, str | None] = {}
     settings = bench_settings(engine, server.base_url)
-    async with AsyncOpenAI(config=settings, ledger="off", max_retries=0) as client:
+    async with AsyncOpenAI(config=settings, ledger="off", max_retries=engine.retries) as client:
         for check in CHECKS:
             name = check.__name__
             if name in engine.without:
