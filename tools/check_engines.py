@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 import time
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ def main() -> None:
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in names]:
         parser.error(f"{unknown[0]!r} is not among the servers: {', '.join(names)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
     chosen = [engine for engine in ENGINES if not given.names or engine.name in given.names]
     entries = [_record(engine.name, _entry(engine, fresh=given.fresh)) for engine in chosen]
     sys.exit(any("failed" in entry or any(entry["results"].values()) for entry in entries))
@@ -64,7 +66,7 @@ async def _results(engine: CheckedEngine, server: RunningServer) -> dict[str, st
     """Return what was wrong in each check, None for nothing."""
     found: dict[str, str | None] = {}
     settings = bench_settings(engine, server.base_url)
-    async with AsyncOpenAI(config=settings, ledger="off", max_retries=0) as client:
+    async with AsyncOpenAI(config=settings, ledger="off", max_retries=engine.retries) as client:
         for check in CHECKS:
             name = check.__name__
             if name in engine.without:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ def main() -> None:
     chosen = parser.parse_args().names or names
     if unknown := [name for name in chosen if name not in names]:
         parser.error(f"{unknown[0]!r} is not among the experiments: {', '.join(names)}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end, too
     engine = engine_named("ray")
     prepare(engine, fresh=False)
     head = {"version": version_of(engine), "date": datetime.now(UTC).date().isoformat()}

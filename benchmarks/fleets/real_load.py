@@ -68,10 +68,22 @@ def load_of(trace: Path, tokenizer: Path, *, seconds: float, pace: float, seed: 
         seconds: of all phases together.
         pace: the factor of all rates.
         seed: of the choice of conversations.
+
+    Raises:
+        ValueError: a number is not positive, or there are too few calls for a phase or in the trace.
     """
+    if not (seconds > 0 and pace > 0):
+        raise ValueError(f"{seconds:g} s and a pace of {pace:g} were given; both must be above 0")
     spans = [phase.share / (phase.rate * pace) for phase in PHASES]
     count = int(seconds / sum(spans))
+    if min(round(phase.share * count) for phase in PHASES) < 2:
+        raise ValueError(
+            f"{seconds:g} s at a pace of {pace:g} have {count} calls, too few for {len(PHASES)} phases; "
+            "take more seconds or a faster pace"
+        )
     rows = _rows(trace, count, random.Random(seed))
+    if len(rows) < count:
+        raise ValueError(f"{trace} has {len(rows)} short enough requests, and {count} are needed")
     texts = _texts(tokenizer)
     calls, at, number = [], 0.0, 0
     for phase in PHASES:

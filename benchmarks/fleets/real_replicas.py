@@ -20,6 +20,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import signal
 import statistics
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from real_load import CONTEXT, PHASES, Call, load_of
-from vllm_replicas import BUNDLED, counters, replicas, schedule
+from vllm_replicas import BUNDLED, counters, program_beside, replicas, schedule
 
 from specclient import AsyncOpenAI, Settings
 
@@ -50,7 +51,6 @@ class Outcome:
     prompt: int
     cached: int
     tokens: int
-    replica: str
 
 
 def settings_of(urls: Sequence[str]) -> Settings:
@@ -90,11 +90,10 @@ class Driver:
     async def run(self, calls: Sequence[Call]) -> None:
         """Send the calls at their times, and wait for the last one."""
         begun = time.perf_counter()
-        tasks = []
-        for call in calls:
-            await asyncio.sleep(max(begun + call.at - time.perf_counter(), 0.0))
-            tasks.append(asyncio.create_task(self._call(call, begun + call.at)))
-        await asyncio.gather(*tasks)
+        async with asyncio.TaskGroup() as tasks:  # the first call that fails ends the run
+            for call in calls:
+                await asyncio.sleep(max(begun + call.at - time.perf_counter(), 0.0))
+                tasks.create_task(self._call(call, begun + call.at))
 
     async def _call(self, call: Call, planned: float) -> None:
         if self._placed:
@@ -112,9 +111,7 @@ class Driver:
         cached = 0 if details is None else details.cached_tokens or 0
         assert usage.completion_tokens == call.tokens
         self.outcomes.append(
-            Outcome(
-                call.phase, first - planned, ended - planned, usage.prompt_tokens, cached, call.tokens, model
-            )
+            Outcome(call.phase, first - planned, ended - planned, usage.prompt_tokens, cached, call.tokens)
         )
 
     async def _send(self, model: str, prompt: Sequence[int], tokens: int) -> tuple[float, float, Any]:
@@ -201,8 +198,8 @@ def draw(arms: dict[str, Any], picture: Path) -> None:
     figure.savefig(picture, dpi=120)
 
 
-def main() -> None:
-    """Run one arm, or show the results."""
+def parser_of_arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -223,6 +220,32 @@ def main() -> None:
     parser.add_argument("--save", type=Path, help="a JSON file, to which the arm is added")
     parser.add_argument("--table", type=Path)
     parser.add_argument("--draw", nargs=2, type=Path)
+    return parser
+
+
+def run_arm(given: argparse.Namespace, calls: Sequence[Call]) -> dict[str, Any]:
+    """Run the replicas and the calls, and return the figures of the arm."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = given.target
+        if target is None:
+            sys.path.insert(0, str(ROOT / "benchmarks"))
+            from inflated import SHAPES, inflate  # type: ignore[import-not-found]  # noqa: PLC0415 - imports torch
+
+            target = inflate(BUNDLED / "target", Path(folder) / "target", SHAPES["0.1B"])
+        begun = time.monotonic()
+        words: dict[str, Any] = {
+            "arguments": given.arguments, "prefix": given.prefix, "logs": Path(given.logs),
+        }  # fmt: skip
+        with replicas(given.python, target.absolute(), given.arm, **words) as urls:
+            print(
+                f"{given.arm}: ready after {time.monotonic() - begun:.0f} s; {len(calls)} calls", flush=True
+            )
+            return asyncio.run(measured(given, urls, calls))
+
+
+def main() -> None:
+    """Run one arm, or show the results."""
+    parser = parser_of_arguments()
     given = parser.parse_args()
     if given.table is not None:
         print(table(json.loads(given.table.read_text(encoding="utf-8"))["arms"]))
@@ -232,29 +255,16 @@ def main() -> None:
         return
     if given.trace is None or given.arm is None:
         parser.error("TRACE and ARM are needed")
-    with tempfile.TemporaryDirectory() as folder:
-        target = given.target
-        if target is None:
-            sys.path.insert(0, str(ROOT / "benchmarks"))
-            from inflated import SHAPES, inflate  # type: ignore[import-not-found]  # noqa: PLC0415 - imports torch
-
-            target = inflate(BUNDLED / "target", Path(folder) / "target", SHAPES["0.1B"])
-        calls = load_of(
-            given.trace,
-            BUNDLED / "target" / "tokenizer.json",
-            seconds=given.seconds,
-            pace=given.pace,
-            seed=given.seed,
-        )
-        begun = time.monotonic()
-        words: dict[str, Any] = {
-            "arguments": given.arguments, "prefix": given.prefix, "logs": Path(given.logs),
-        }  # fmt: skip
-        with replicas(given.python, target, given.arm, **words) as urls:
-            print(
-                f"{given.arm}: ready after {time.monotonic() - begun:.0f} s; {len(calls)} calls", flush=True
-            )
-            found = asyncio.run(measured(given, urls, calls))
+    given.python = str(Path(given.python).absolute())  # the replicas run in another folder
+    if not program_beside(given.python).exists():
+        parser.error(f"--python {given.python} has no program vllm beside it; name an environment with vLLM")
+    tokenizer = BUNDLED / "target" / "tokenizer.json"
+    try:
+        calls = load_of(given.trace, tokenizer, seconds=given.seconds, pace=given.pace, seed=given.seed)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the replicas end, too
+    found = run_arm(given, calls)
     print(table({given.arm: found}))
     print(json.dumps({key: value for key, value in found.items() if not isinstance(value, dict)}))
     if given.save is not None:

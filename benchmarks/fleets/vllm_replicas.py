@@ -18,7 +18,7 @@ from typing import Any
 
 from real_load import BLOCK, CONTEXT
 
-__all__ = ["BUNDLED", "LENGTHS", "counters", "replicas", "schedule"]
+__all__ = ["BUNDLED", "LENGTHS", "counters", "program_beside", "replicas", "schedule"]
 
 BUNDLED = Path(__file__).resolve().parents[2] / "local" / "specclient_local" / "bundled"
 #: Draft lengths from so many requests of a step on, for arms whose length follows the load.
@@ -34,12 +34,17 @@ def schedule(arm: str) -> dict[int, int]:
     return {1: int(length)} if length.isdigit() else LENGTHS
 
 
+def program_beside(python: str) -> Path:
+    """Return vLLM's program in the environment of an interpreter."""
+    return Path(python).with_name("vllm")
+
+
 def command(python: str, target: Path, port: int, arm: str, more: Sequence[str]) -> list[str]:
     """Return the command of a replica."""
     lengths = schedule(arm)
     longest = max(lengths.values())
     words = [
-        python, str(Path(python).with_name("vllm")), "serve", str(target), "--host", "127.0.0.1",
+        python, str(program_beside(python)), "serve", str(target), "--host", "127.0.0.1",
         "--port", str(port), "--served-model-name", "main", "--dtype", "bfloat16",
         "--max-model-len", str(CONTEXT), "--max-num-seqs", str(SLOTS), "--enforce-eager",
         "--block-size", str(BLOCK), "--num-gpu-blocks-override", str(CACHE_BLOCKS),

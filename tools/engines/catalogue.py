@@ -157,6 +157,8 @@ ENGINES: Final = (
         },
         notes=(
             "the log-probabilities of completions have the form of chats",
+            "it closes the connection after each streamed answer, against its headers; a call sent meanwhile "
+            "is lost, and succeeds when it is retried",
             "its converter does not know the bundled tokenizer's split into words; with Llama 3's, which the "
             "files name, indented lines amid a prompt are other tokens",
         ),

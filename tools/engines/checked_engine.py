@@ -48,6 +48,7 @@ class CheckedEngine:
         links: whether torch and transformers are those of the environment that runs this.
         variables: of its environment.
         speculates: whether it decodes with a draft.
+        retries: of its calls; more than none where a call can meet a connection that the server closes.
         token_ids: whether ``return_token_ids`` adds the token ids to its answers.
         metrics: the prefix of its Prometheus counters at ``/metrics``; empty where it has none there.
         body: body fields of each request.
@@ -70,6 +71,7 @@ class CheckedEngine:
     links: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     speculates: bool = False
+    retries: int = 0
     token_ids: bool = False
     metrics: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)

@@ -47,6 +47,8 @@ INSTALLED: Final[Mapping[str, Any]] = {
     "provider": "llamacpp",
     "model": "target",
     "metrics": "llamacpp",
+    # it closes the connection after a streamed answer, at times when the next call has been sent
+    "retries": 1,
     "requirements": ("xllamacpp==2026.10.11549", "gguf"),
     "after_install": write_pair,
 }

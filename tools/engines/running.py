@@ -213,15 +213,16 @@ def _await(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End a server and the processes that it started."""
+    """End a server, and then what is left of the processes that it started.
+
+    SIGTERM goes to the server alone: Ray cannot end its replicas when its own processes have it, too.
+    """
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_S)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(_STOP_S)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(_STOP_S)
 
 
 def _link_torch(site: Path) -> None:
