@@ -14,7 +14,7 @@ from specclient_local.loading.model_loader import (
     draft_runner,
     packs_one_by_one,
     read_any_config,
-    rounds_rows_of,
+    rounded_cache_dtype,
 )
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.loading.options import EngineOptions
@@ -312,6 +312,11 @@ def _parts_memory(
     packed = parts == 1 and packs_one_by_one(
         config, load.dtype, load.quantize, str(device), graphs, adapted=adapted
     )
+    kv_dtype = None
+    if packed:
+        kv_dtype = rounded_cache_dtype(
+            config, load.dtype, load.quantize, str(device), graphs, adapted=adapted
+        )
     return [
         (
             torch.device(own),
@@ -319,7 +324,7 @@ def _parts_memory(
                 load.name,
                 config if parts == 1 else WeightShard(rank, parts).config(config),
                 dtype,
-                "bfloat16" if packed and rounds_rows_of(load.dtype, load.quantize) else None,
+                kv_dtype,
                 quantize=weights,
                 copies_head=device.type == "cpu",
                 static=static,

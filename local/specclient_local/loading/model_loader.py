@@ -137,6 +137,20 @@ def packs_one_by_one(
     return known and compiles and library() is not None
 
 
+def rounded_cache_dtype(
+    config: DecoderConfig,
+    dtype: str,
+    quantize: str | None,
+    device: str,
+    graphs: str = "auto",
+    *,
+    adapted: bool = False,
+) -> str | None:
+    """Return the data type of keys and values where compiled passes round them; None elsewhere."""
+    packed = packs_one_by_one(config, dtype, quantize, device, graphs, adapted=adapted)
+    return "bfloat16" if packed and rounds_rows_of(dtype, quantize) else None
+
+
 def has_static_shapes(config: DecoderConfig, placed: ModelPlacement) -> bool:
     """Return whether passes with static shapes can run a model."""
     return config.llama_layout and not placed.adapted

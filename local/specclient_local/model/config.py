@@ -129,7 +129,9 @@ def local_folder(name: str) -> Path | None:
         known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
         if (own := name.removeprefix(BUNDLED_MARK)) not in known:
             there = [BUNDLED_MARK + each for each in sorted(known)]
-            raise CheckpointError(f"{name} is not bundled; {allowed_names(name, there)}.")
+            raise CheckpointError(
+                f"{name} is not bundled; {allowed_names(name, there, prefix=BUNDLED_MARK)}."
+            )
         return known[own]
     if is_gguf(folder):
         if not folder.exists():

@@ -6,7 +6,12 @@ import pytest
 import torch
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.loading.model_loader import ModelPlacement, computes_in_float32, load_model
+from specclient_local.loading.model_loader import (
+    ModelPlacement,
+    computes_in_float32,
+    load_model,
+    rounded_cache_dtype,
+)
 from specclient_local.model import weights
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.devices import available_devices, resolve_device
@@ -94,7 +99,9 @@ def test_draft_and_target_can_have_different_dtypes(checkpoint, dtype, draft_dty
     for runner, requested in ((target, dtype), (draft, draft_dtype)):
         device = runner.device.type
         computed = "float32" if computes_in_float32(runner.config, requested, device, "auto") else requested
-        assert runner.cache.rows.dtype == getattr(torch, computed)
+        assert runner.decoder.dtype == getattr(torch, computed)
+        rounded = rounded_cache_dtype(runner.config, requested, None, device)
+        assert runner.cache.rows.dtype == getattr(torch, rounded or computed)
     expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=20))
     target.truncate(0, 0)
     request = sequence([7, 8, 9], max_tokens=20, draft_length=3)

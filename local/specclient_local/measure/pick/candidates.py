@@ -12,7 +12,7 @@ from specclient.errors import ConfigurationError
 from specclient_local.drafting.modelless import MODELLESS_ENGINE_METHODS
 from specclient_local.engine.engine import Engine
 from specclient_local.loading.memory_plan import compute_and_weight_dtypes
-from specclient_local.loading.model_loader import read_any_config
+from specclient_local.loading.model_loader import read_any_config, rounded_cache_dtype
 from specclient_local.loading.model_memory import ModelMemory
 from specclient_local.model.checkpoint_files import read_json
 from specclient_local.model.config import DecoderConfig, read_config
@@ -84,7 +84,8 @@ def parse_candidate(
     memory = count_numbers(folder) * _BYTES[dtype]
     if isinstance(config, DecoderConfig):
         compute_dtype, weight_dtype = compute_and_weight_dtypes(config, dtype, None, resolve_device(device))
-        planned = ModelMemory("draft", config, compute_dtype, weight_dtype)
+        kv_dtype = rounded_cache_dtype(config, dtype, None, str(resolve_device(device)))
+        planned = ModelMemory("draft", config, compute_dtype, kv_dtype, quantize=weight_dtype)
         memory = planned.weights + planned.caches(1, context)
     return DraftCandidate(name, {"draft": str(folder)}, memory)
 
@@ -105,11 +106,12 @@ def _layer_skip_candidate(
             "layers."
         )
     kept = replace(config, layers=layers, sliding=config.sliding[:layers])
+    kv_dtype = rounded_cache_dtype(config, dtype, None, str(resolve_device(device)))
     dtype, _ = compute_and_weight_dtypes(config, dtype, None, resolve_device(device))
     return DraftCandidate(
         name,
         {"layer_skip": layers},
-        ModelMemory("layers", kept, dtype, shares_weights=True).caches(1, context),
+        ModelMemory("layers", kept, dtype, kv_dtype, shares_weights=True).caches(1, context),
     )
 
 
