@@ -59,7 +59,7 @@ class TimedRequest:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What answering all requests took.
+    """The times of a run in which all requests were answered.
 
     Attributes:
         seconds: from the first arrival to the last answer's end.

@@ -1,4 +1,4 @@
-"""What is written to a connection: the parts of a response, and errors of requests that were not read."""
+"""The parts of a response and errors of unread requests, as they are written to a connection."""
 
 from __future__ import annotations
 

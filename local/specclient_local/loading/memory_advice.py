@@ -1,6 +1,6 @@
-"""What to change in the options of an engine that does not fit in memory.
+"""Advice for an engine that does not fit in memory: the options with which it does.
 
-Each change is planned as the engine itself would be, so that a change that is named does fit.
+Each option is planned as the engine itself is, so that the engine fits with every option that is named.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ class PagedPrefixCache:
             begin = 0 if not held.stored else held.chunks[held.stored - 1][1]
             held.stored += 1
             pages = tuple(self.pool.pages_of(slot)[begin // PAGE : page_count(end)])
-            # Another request may have computed the same chunk at the same time; a borrowed page is nobody's.
+            # Another request may have computed the same chunk meanwhile; a borrowed page belongs to no slot.
             if key not in self._chunks and len(pages) == page_count(end) - begin // PAGE:
                 self._chunks[key] = StoredChunk(pages, end, held.owner)
                 for page in pages:

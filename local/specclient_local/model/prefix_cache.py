@@ -20,7 +20,7 @@ PrefixSharing = Literal["all", "owner", "none"]
 
 @dataclass(frozen=True, slots=True)
 class SlotClaim:
-    """What a request can need of a cache that requests share.
+    """The most that a request can need of a cache that requests share.
 
     Attributes:
         age: order of arrival.

@@ -42,7 +42,7 @@ _GREEDY = SamplingParams()
 
 @dataclass(frozen=True, slots=True)
 class ContinuedRound:
-    """What a recorded round needs to be continued before its results are read.
+    """The buffers and the recorded function by which a round is continued before its results are read.
 
     Attributes:
         run: makes the inputs of the next round.
