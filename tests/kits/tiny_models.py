@@ -42,6 +42,19 @@ def letter_tokenizer(vocab: int) -> Tokenizer:
     return Tokenizer(models.WordLevel({chr(97 + i): i for i in range(vocab)}, unk_token="a"))
 
 
+def letter_shape(vocab: int) -> dict[str, Any]:
+    """Return the settings of :func:`write_checkpoint` for a model over so many letters, without an end."""
+    return {
+        "vocab_size": vocab,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        "tokenizer": letter_tokenizer(vocab),
+    }
+
+
 def write_checkpoint(
     folder: Path, *, kind: str = "llama", seed: int = 0, spread: float = 0.4, **overrides: Any
 ) -> Path:

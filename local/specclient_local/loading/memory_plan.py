@@ -312,11 +312,7 @@ def _parts_memory(
     packed = parts == 1 and packs_one_by_one(
         config, load.dtype, load.quantize, str(device), graphs, adapted=adapted
     )
-    kv_dtype = None
-    if packed:
-        kv_dtype = rounded_cache_dtype(
-            config, load.dtype, load.quantize, str(device), graphs, adapted=adapted
-        )
+    rounded = rounded_cache_dtype(config, load.dtype, load.quantize, str(device), graphs, adapted=adapted)
     return [
         (
             torch.device(own),
@@ -324,7 +320,7 @@ def _parts_memory(
                 load.name,
                 config if parts == 1 else WeightShard(rank, parts).config(config),
                 dtype,
-                kv_dtype,
+                rounded if parts == 1 else None,
                 quantize=weights,
                 copies_head=device.type == "cpu",
                 static=static,

@@ -28,7 +28,7 @@ from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.sampling import distributions
 from specclient_local.model.weights import load_weights
 from specclient_local.request.params import VERIFICATIONS, SamplingParams
-from tiny_models import letter_tokenizer, load, run, sequence, write_checkpoint
+from tiny_models import letter_shape, load, run, sequence, write_checkpoint
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from specclient.errors import ConfigurationError, EngineError
@@ -344,15 +344,7 @@ VOCAB, SAMPLES, PAD = 8, 3000, 60
 
 def p_value_of_rounds(tmp_path, params):
     """Return the chi-square p-value of two tokens won in many rounds against the target's distribution."""
-    shape = {
-        "vocab_size": VOCAB,
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "eos_token_id": None,
-        "bos_token_id": None,
-        "tokenizer": letter_tokenizer(VOCAB),
-    }
+    shape = letter_shape(VOCAB)
     target = static(write_checkpoint(tmp_path / "t", seed=5, spread=0.25, **shape), PAD)
     draft = static(write_checkpoint(tmp_path / "d", seed=6, spread=0.25, num_hidden_layers=1, **shape), PAD)
     prompt, device = [3, 1, 4, 1, 5], DeviceRounds(target, {"draft": ModelDraft(draft, target.context)})

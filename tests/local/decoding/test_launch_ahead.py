@@ -21,21 +21,13 @@ from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import read_config
 from specclient_local.model.cuda_graphs.device_rounds import DeviceRounds
 from specclient_local.request.sequence import RandomStream
-from tiny_models import letter_tokenizer, load, sequence, write_checkpoint
+from tiny_models import letter_shape, load, sequence, write_checkpoint
 
 from specclient.errors import EngineError
 
 PROMPT = [3, 1, 4, 1, 5]
 VOCAB, SLOTS, CONTEXT = 8, 6, 96
-SHAPE = {
-    "vocab_size": VOCAB,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "eos_token_id": None,
-    "bos_token_id": None,
-    "tokenizer": letter_tokenizer(VOCAB),
-}
+SHAPE = letter_shape(VOCAB)
 HEAD = {"hidden": 16, "vocab": VOCAB}
 COSTS = RoundCosts(0.05, tuple(1.0 + 0.05 * k for k in range(9)))
 

@@ -24,7 +24,7 @@ from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 from tiny_models import (
     as_table,
     distribution_of_rounds,
-    letter_tokenizer,
+    letter_shape,
     load,
     noisy_copy,
     run,
@@ -44,15 +44,7 @@ SLOTS = 10
 @pytest.fixture(scope="module")
 def tiny_pair(tmp_path_factory):
     """Write a target and a draft over eight letters, of which about half the drafted tokens are accepted."""
-    shape = {
-        "vocab_size": VOCAB,
-        "hidden_size": 16,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "eos_token_id": None,
-        "bos_token_id": None,
-        "tokenizer": letter_tokenizer(VOCAB),
-    }
+    shape = letter_shape(VOCAB)
     folder = tmp_path_factory.mktemp("letters")
     return (
         write_checkpoint(folder / "target", seed=5, spread=0.25, **shape),
